@@ -1,0 +1,57 @@
+# Everything runs from a fresh clone with Python 3.11 or newer: `make test` makes .venv by itself.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PROTOC := $(BIN)/python -m grpc_tools.protoc -I proto
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint format bench proto vectors containers clean
+
+help:           ## show this list
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## make .venv with SecFC and everything its tests need
+
+$(STAMP): pyproject.toml common/secfc/__init__.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "SecFC needs Python 3.11 or newer; run: make setup PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/python -c 'from secfc import kernels; kernels.warm()' # compiled once, cached on disk
+	@touch $@
+
+demo: setup     ## cluster a seeded mixture with a local federation and show the result
+	$(BIN)/secfc demo $(ARGS)
+
+test: setup     ## the quick suite (under two minutes)
+	$(BIN)/pytest -m 'not slow' $(ARGS)
+
+test-slow: setup ## the slow tests: many processes, restarts, network namespaces, large jobs
+	$(BIN)/pytest -m slow $(ARGS)
+
+lint: setup     ## ruff, mypy --strict, and generated files up to date
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	@rm -rf build/proto && mkdir -p build/proto && $(PROTOC) --python_out=build/proto --pyi_out=build/proto --grpc_python_out=build/proto proto/secfc/v1/secfc.proto
+	@diff -r -x __init__.py -x __pycache__ build/proto/secfc/v1 common/secfc/v1 || { echo "common/secfc/v1 is not what proto/ gives; run: make proto"; exit 1; }
+
+format: setup   ## let ruff format and fix what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup    ## speed against scikit-learn, in one run on this machine
+	$(BIN)/python -m experiments speed $(ARGS)
+
+proto: setup    ## generate common/secfc/v1 from proto/
+	$(PROTOC) --python_out=common --pyi_out=common --grpc_python_out=common proto/secfc/v1/secfc.proto
+
+vectors: setup  ## write tests/vectors again from their generator
+	$(BIN)/python -m tests.vectors.generate
+
+containers: setup ## integration tests across containers
+	@echo "no container tests yet"; exit 1
+
+clean:          ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,23 @@
+"""SecFC: secure federated k-means, exactly Lloyd's algorithm on rows that are never pooled.
+
+`SecureKMeans` runs the whole protocol in one process; `secfc-server` and `secfc-client` run it between machines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from secfc.estimator import SecureKMeans
+
+__version__ = "0.1.0"
+__all__ = ["SecureKMeans", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the estimator, and scikit-learn with it, when it is first asked for."""
+    if name == "SecureKMeans":
+        from secfc.estimator import SecureKMeans
+
+        return SecureKMeans
+    raise AttributeError(f"module 'secfc' has no attribute {name!r}")

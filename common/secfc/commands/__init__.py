@@ -1,0 +1,1 @@
+"""The subcommands of `secfc`, one module each; every module has a click command called `command`."""

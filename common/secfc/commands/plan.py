@@ -1,0 +1,113 @@
+"""`secfc plan`: which parameters fit, and what they cost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from secfc import config
+from secfc.errors import PlanError
+from secfc.plan import MEMBERSHIPS, UPLOADS, Plan, Wishes, make, of
+
+
+@click.command("plan")
+@click.argument("federation", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--clients", "-n", type=int, help="How many clients hold rows (n).")
+@click.option("--privacy", "-t", type=int, default=1, show_default=True, help="Clients that may collude in vain (t).")
+@click.option("--clusters", "-k", type=int, default=8, show_default=True, help="Clusters (k).")
+@click.option("--features", "-d", type=int, default=100, show_default=True, help="Features of a row (d).")
+@click.option("--rows", "-m", type=int, default=10_000, show_default=True, help="Largest number of rows in all (m).")
+@click.option("--bound", type=float, default=1.0, show_default=True, help="Public bound on every |x|.")
+@click.option("--precision", type=int, default=12, show_default=True, help="Fractional bits kept of a value.")
+@click.option("--dropouts", type=int, default=0, show_default=True, help="Clients that may be lost after sharing.")
+@click.option("--liars", type=int, default=0, show_default=True, help="Wrong uploads to correct (open uploads only).")
+@click.option("--uploads", type=click.Choice(UPLOADS), default="masked", show_default=True)
+@click.option("--segments", type=int, default=None, help="Pieces a row is cut into (ℓ); default: the most that fit.")
+@click.option("--membership", type=click.Choice(MEMBERSHIPS), default="public", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(federation: Path | None, clients: int | None, as_json: bool, **wishes: Any) -> None:
+    """Show the parameters and the cost of a job before anybody starts: either of FEDERATION (a federation.toml) or of
+    what the options say."""
+    wishes["max_rows"] = wishes.pop("rows")
+    made = of(config.load(federation)) if federation else make(_from_options(clients, wishes))
+    if as_json:
+        click.echo(json.dumps(made.parameters() | {"cost": made.cost()}))
+        return
+    Console().print(_parameters(made), _cost(made))
+
+
+def _from_options(clients: int | None, wishes: dict[str, Any]) -> Wishes:
+    if clients is None:
+        raise PlanError("say how many clients there are (--clients N), or give a federation.toml")
+    return Wishes(clients=clients, **wishes)
+
+
+def _parameters(made: Plan) -> Table:
+    w = made.wishes
+    spare = w.clients - made.responders
+    table = Table(title="Parameters", title_justify="left", show_header=False)
+    bits = made.field.modulus.bit_length() - 1
+    rows = [
+        ("clients n", f"{w.clients}", "hold rows and compute on everybody's shares"),
+        ("privacy t", f"{w.privacy}", "so many may pool what they hold and learn nothing"),
+        (
+            "segments ℓ",
+            f"{made.segments}",
+            f"a share has ⌈{w.features}/{made.segments}⌉ = {made.length} residues a lane",
+        ),
+        (
+            "responders R",
+            f"{made.responders}",
+            f"2ℓ+2t−1 uploads a round; {spare} of {w.clients} clients may be missing",
+        ),
+        ("uploads", w.uploads, "the server sees distances only" if made.masked else "the server sees every upload"),
+        ("field", f"{made.field.lanes} lanes", f"Q ≈ 2^{bits} > m²·d·(2η)², with η = {made.eta}"),
+    ]
+    if w.liars:
+        rows.append(("liars A", f"{w.liars}", "wrong uploads that are found and left out"))
+    if w.membership == "private":
+        rows.append(("membership", "private", "every client shares all m slots: sharing costs n times as much"))
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _cost(made: Plan) -> Table:
+    cost = made.cost()
+    table = Table(title=f"Cost at m = {made.wishes.max_rows} rows, dealt evenly", title_justify="left")
+    for column in ("", "one client", "server"):
+        table.add_column(column, justify="left" if not column else "right")
+    table.add_row("sharing, sent", size(cost["sharing_bytes_per_client"]), "–")
+    table.add_row("a round, sent (all columns)", size(cost["round_bytes_per_client"]), "labels that changed")
+    table.add_row("a round, received", "labels that changed", size(cost["round_bytes_per_client"] * made.responders))
+    table.add_row("memory of the process", size(cost["client_process_bytes"]), size(cost["server_process_bytes"]))
+    table.add_row("sharing, multiplications", count(cost["sharing_multiplications_per_client"]), "–")
+    table.add_row(
+        "a round, multiplications",
+        count(cost["round_multiplications_per_client"]),
+        count(cost["round_multiplications_server"]),
+    )
+    return table
+
+
+def size(number: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def count(number: float) -> str:
+    """Numbers for people."""
+    for unit in ("", " thousand", " million"):
+        if number < 1000:
+            return f"{number:.0f}{unit}" if not unit else f"{number:.1f}{unit}"
+        number /= 1000
+    return f"{number:.1f} billion"

@@ -1,0 +1,83 @@
+"""`secfc provision`: a certificate authority and one kit for every party."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from secfc import config
+from secfc.config import Federation
+from secfc.provision import MAX_DAYS, Provisioned, provision, subject_names
+
+
+@click.command("provision")
+@click.argument("federation_file", metavar="FEDERATION.TOML", type=click.Path(path_type=Path))
+@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="New or empty folder.")
+@click.option(
+    "--days",
+    default=365,
+    show_default=True,
+    type=click.IntRange(1, MAX_DAYS),
+    help="How long the parties' certificates last.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def command(federation_file: Path, out: Path, days: int, as_json: bool) -> None:
+    """Make a certificate authority and one kit (folder) for the server and for each client.
+
+    \b
+    DIR/ca/       the authority's certificate and key
+    DIR/server/   the server's kit: federation.toml, ca.pem, cert.pem, key.pem
+    DIR/NAME/     the same for each client
+
+    A kit is all a party needs to prove who it is, so whoever has a kit can act as that party.
+    Existing kits are never overwritten.
+
+    \b
+    Example:
+      secfc provision federation.toml --out kits
+    """
+    federation = config.load(federation_file)
+    made = provision(federation, out, days=days)
+    if as_json:
+        click.echo(json.dumps(_report(federation, made)))
+    else:
+        _show(federation, made)
+
+
+def _report(federation: Federation, made: Provisioned) -> dict[str, object]:
+    """What was made, for machines."""
+    return {
+        "federation": federation.name,
+        "digest": federation.digest().hex(),
+        "ca": str(made.ca),
+        "expires": made.expires.isoformat(),
+        "kits": [{"party": kit.name, "path": str(kit), "names": list(_names(federation, kit))} for kit in made.kits],
+    }
+
+
+def _names(federation: Federation, kit: Path) -> tuple[str, ...]:
+    return subject_names(federation.name, federation.party(kit.name))
+
+
+def _show(federation: Federation, made: Provisioned) -> None:
+    """What was made, for people, and what they should do with it."""
+    table = Table(title=f"Kits of {federation.name}", title_justify="left")
+    for heading in ("party", "kit", "addresses in the certificate", "expires"):
+        table.add_column(heading, overflow="fold")
+    for kit in made.kits:
+        names = "\n".join(name for name in _names(federation, kit) if not name.endswith(config.IDENTITY_DOMAIN))
+        table.add_row(kit.name, str(kit), names, made.expires.strftime("%Y-%m-%d"))
+    console = Console(highlight=False, markup=False)
+    console.print(table)
+    console.print(
+        "Next:\n"
+        "  1. Copy each kit to its party's machine over a safe channel, and delete it here; it holds a key.\n"
+        f"  2. Keep {made.ca} offline: whoever has ca.key can pretend to be anybody in this federation.\n"
+        "  3. Start  secfc-server --kit DIR  and, on each client,\n"
+        "     secfc-client --kit DIR --data FILE --out FILE",
+        soft_wrap=True,
+    )

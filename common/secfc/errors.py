@@ -1,0 +1,72 @@
+"""Every error SecFC raises on purpose.
+
+    SecfcError                      anything below
+    ├── InvalidInput (ValueError)   what *our own user* gave is wrong: a value, file, option or parameter
+    │   ├── PlanError               the wished-for parameters cannot hold together; names the inequality
+    │   ├── ConfigError             federation.toml, a policy or a kit is malformed
+    │   ├── DataError               rows are out of bounds, not finite, missing or of the wrong shape
+    │   └── RangeError              a number would leave the field or float64's exact range
+    ├── PeerError                   what *another party* sent is wrong: it is refused, our state is unchanged
+    │   ├── WrongSender             the certificate's name does not fit what the message claims
+    │   ├── Malformed               sizes, offsets, residues or words that no honest party sends
+    │   ├── OutOfTurn               the right kind of message at the wrong round, attempt or phase
+    │   └── AlreadyJoined           another live process has joined under this name
+    ├── Unavailable                 somebody or something could not be reached before the deadline; names whom
+    └── JobFailed                   the job as a whole ended without a result; says why and what is kept
+
+Messages are one line, say what is wrong and what to do, and never hold a secret or a private value's neighbours.
+"""
+
+from __future__ import annotations
+
+
+class SecfcError(Exception):
+    """Base of every deliberate error."""
+
+
+class InvalidInput(SecfcError, ValueError):
+    """Our own user gave something wrong."""
+
+
+class PlanError(InvalidInput):
+    """The wished-for parameters cannot hold together."""
+
+
+class ConfigError(InvalidInput):
+    """A federation file, policy or kit is malformed."""
+
+
+class DataError(InvalidInput):
+    """Rows are out of bounds, not finite, missing or of the wrong shape."""
+
+
+class RangeError(InvalidInput):
+    """A number would leave the field or float64's exact range."""
+
+
+class PeerError(SecfcError):
+    """Another party sent something wrong."""
+
+
+class WrongSender(PeerError):
+    """The certificate's name does not fit what the message claims."""
+
+
+class Malformed(PeerError, ValueError):
+    """Sizes, offsets, residues or words that no honest party sends."""
+
+
+class OutOfTurn(PeerError):
+    """The right kind of message at the wrong round, attempt or phase."""
+
+
+class AlreadyJoined(PeerError):
+    """Another live process has joined under this name."""
+
+
+class Unavailable(SecfcError):
+    """Somebody or something could not be reached before the deadline."""
+
+
+class JobFailed(SecfcError):
+    """The job as a whole ended without a result."""

@@ -1,0 +1,148 @@
+"""`SecureKMeans`: the whole protocol in one process, as a scikit-learn estimator.
+
+It exists to try SecFC on data one already has, to compare it with `sklearn.cluster.KMeans`, and to choose parameters. It
+computes exactly what a federation computes; since one process holds all rows, it protects nothing by itself.
+"""
+
+from __future__ import annotations
+
+from math import frexp
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc import federation, fixedpoint, plan
+from secfc.coins import Coins
+from secfc.errors import DataError, InvalidInput
+from secfc.lloyd import Clustering
+
+try:
+    from sklearn.base import BaseEstimator, ClusterMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import validate_data
+except ImportError as missing:  # pragma: no cover - the extra is installed wherever tests run
+    raise ImportError("SecureKMeans needs scikit-learn; install it with: pip install 'secfc[sklearn]'") from missing
+
+STEPS = 20  # bits on either side of zero when precision is left to us: a step is a millionth of the bound
+
+
+class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Secure federated k-means, simulated in one process with the real arithmetic.
+
+    Parameters
+    ----------
+    n_clusters : number of clusters k.
+    n_clients : number of parties n.
+    privacy : t, how many clients may pool what they hold and still learn nothing.
+    segments : ℓ, pieces a row is cut into; None takes the largest that fits 2ℓ + 2t − 1 ≤ n.
+    uploads : "masked" (the server learns distances only) or "open" (the paper's).
+    seeding : "k-means++", "random" (the paper's Algorithm 1) or "separation".
+    bound : public bound on |x|. None takes the smallest power of two not below max |X|; a real federation must agree on
+        it beforehand instead, since a bound taken from the data tells something about them.
+    precision : fractional bits kept. None keeps as many as make bound · 2^precision = 2^20, a millionth of the bound;
+        the field then gets as many lanes as m²·d·(2η)² < Q asks for, so nothing can overflow.
+    max_iter : largest number of Lloyd rounds.
+    random_state : seed of the start; shares and masks always come from the operating system's generator.
+
+    Attributes
+    ----------
+    labels_ : cluster of every row of X, identical to Lloyd's in exact arithmetic on the quantised rows.
+    inertia_ : sum of squared distances to the nearest centre, exact for the quantised rows, in the units of X.
+    n_iter_ : Lloyd rounds; n_features_in_ : features seen in fit.
+
+    There are no `cluster_centers_` and no `predict`: nobody learns the centres.
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_clients: int = 5,
+        privacy: int = 1,
+        segments: int | None = None,
+        uploads: str = "masked",
+        seeding: str = "k-means++",
+        bound: float | None = None,
+        precision: int | None = None,
+        max_iter: int = 300,
+        random_state: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_clients = n_clients
+        self.privacy = privacy
+        self.segments = segments
+        self.uploads = uploads
+        self.seeding = seeding
+        self.bound = bound
+        self.precision = precision
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None, initial_labels: Any = None) -> Self:
+        """Cluster the rows of X. `groups` says which client owns a row (default: n_clients equal runs); the result does
+        not depend on it. `initial_labels` is a start in place of `seeding` (-1: in no cluster). `y` is ignored."""
+        X = validate_data(self, X, dtype=np.float64)
+        made = self._plan(X)
+        positions = self._owners(len(X), groups)
+        values = fixedpoint.quantise(X, made.wishes.bound, made.wishes.precision)
+        coins = Coins(check_random_state(self.random_state).bytes(32))
+
+        def machine(rows: int) -> Clustering:
+            initial = None if initial_labels is None else np.asarray(initial_labels)
+            return Clustering(
+                rows,
+                self.n_clusters,
+                start=self.seeding,
+                coins=coins,
+                initial=initial,
+                max_rounds=self.max_iter,
+            )
+
+        result = federation.run(made, [values[at] for at in positions], machine, positions=positions)
+        self.labels_ = result.labels
+        self.inertia_ = result.inertia
+        self.n_iter_ = result.rounds
+        return self
+
+    def _plan(self, X: npt.NDArray[np.float64]) -> plan.Plan:
+        if isinstance(self.n_clusters, int | np.integer) and len(X) < self.n_clusters:
+            raise DataError(f"n_samples={len(X)} should be >= n_clusters={self.n_clusters}.")
+        bound = _least_bound(X) if self.bound is None else self.bound
+        precision = fixedpoint.precision_for(bound, STEPS) if self.precision is None else self.precision
+        return plan.make(
+            plan.Wishes(
+                clients=self.n_clients,
+                privacy=self.privacy,
+                clusters=self.n_clusters,
+                features=X.shape[1],
+                max_rows=len(X),
+                bound=bound,
+                precision=precision,
+                uploads=self.uploads,
+                segments=self.segments,
+            )
+        )
+
+    def _owners(self, rows: int, groups: Any) -> list[npt.NDArray[np.int64]]:
+        """The positions of each client's rows."""
+        if groups is None:
+            return [np.asarray(part) for part in np.array_split(np.arange(rows), self.n_clients)]
+        owners = np.asarray(groups)
+        if owners.shape != (rows,):
+            raise InvalidInput(f"groups must name one client a row: {rows} of them, not shape {owners.shape}")
+        names, index = np.unique(owners, return_inverse=True)
+        if len(names) > self.n_clients:
+            raise InvalidInput(f"groups names {len(names)} clients but n_clients is {self.n_clients}; raise n_clients")
+        return [np.flatnonzero(index == j) for j in range(self.n_clients)]
+
+
+def _least_bound(X: npt.NDArray[np.float64]) -> float:
+    """The smallest power of two not below max |X|; 1 if all values are zero."""
+    largest = float(np.abs(X).max())
+    mantissa, exponent = frexp(largest)
+    if largest == 0.0:
+        return 1.0
+    if exponent > 1023:
+        return largest
+    return 2.0 ** (exponent - 1 if mantissa == 0.5 else exponent)

@@ -1,0 +1,148 @@
+"""What the parties tell each other, as plain values: no protobuf, no sockets. `wire` turns them into bytes and back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc.framing import framed
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """A client's signed statement about itself."""
+
+    name: str
+    rows: int
+    share_set: bytes
+    x25519: bytes
+    nonce: bytes
+    certificate: bytes = field(repr=False)
+    signature: bytes = field(repr=False, default=b"")
+
+    def statement(self, federation_digest: bytes) -> bytes:
+        """What is signed. The first part keeps it apart from anything else the key may sign."""
+        return framed(
+            b"secfc/v1/introduction",
+            federation_digest,
+            self.name.encode(),
+            b"%d" % self.rows,
+            self.share_set,
+            self.x25519,
+            self.nonce,
+        )
+
+
+def session(federation_digest: bytes, members: Sequence[Introduction]) -> bytes:
+    """Names this job: a hash of everybody's statement, so that nobody alone chooses it and a lie changes it."""
+    return hashlib.sha256(framed(b"secfc/v1/session", *(m.statement(federation_digest) for m in members))).digest()
+
+
+def holdings(session_id: bytes, members: Sequence[Introduction]) -> bytes:
+    """What a client that holds everybody's shares reports."""
+    return hashlib.sha256(framed(b"secfc/v1/held", session_id, *(m.share_set for m in members))).digest()
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Nothing to do yet: the phase, and whom the server waits for."""
+
+    phase: str
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Everybody has joined; members in the order of the federation file."""
+
+    members: tuple[Introduction, ...]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A piece of an encoded assignment; `base` is the version it changes, 0 if it stands alone."""
+
+    version: int
+    base: int
+    offset: int
+    total: int
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class RoundRequest:
+    """Distances wanted for the assignment of version `number`."""
+
+    number: int
+    attempt: int
+    responders: tuple[int, ...]
+    columns: tuple[int, ...]
+    assignment_digest: bytes
+    received: int
+    deadline_seconds: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The assignment of that version is final."""
+
+    version: int
+    rounds: int
+    converged: bool
+    inertia: float
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The job is over without a result."""
+
+    reason: str
+
+
+Event = Waiting | Roster | Assignment | RoundRequest | Finished | Failed
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive words of an upload or a share; offset and total count words."""
+
+    offset: int
+    total: int
+    words: npt.NDArray[np.uint64] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A client holds a share of every row."""
+
+    digest: bytes
+    sent_bytes: int
+    received_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """A client cannot deliver to another; an empty reason: the link is back."""
+
+    peer: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """A client has written its labels."""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A client goes away on purpose, or cannot go on."""
+
+    reason: str
+
+
+Report = Held | Unreachable | Done | Stopped

@@ -1,0 +1,201 @@
+"""A whole federation on this machine: real processes, real certificates, real TLS, on loopback.
+
+Used by the demo, the experiments and the integration tests. Whatever happens, no process is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from secfc import config, provision
+from secfc.config import Federation, Party
+from secfc.errors import JobFailed, Unavailable
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on just now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def describe(clients: int, **settings: Any) -> Federation:
+    """A federation of that many clients on loopback; settings as in federation.toml."""
+    ports = free_ports(clients + 1)
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    names = [f"client-{j + 1}" for j in range(clients)]
+    parties = [
+        Party(name=name, address=address, bind=address, names=())
+        for name, address in zip(["server", *names], addresses, strict=True)
+    ]
+    defaults: dict[str, Any] = {
+        "name": "local",
+        "dropouts": 0,
+        "liars": 0,
+        "uploads": "masked",
+        "seeding": "k-means++",
+        "segments": None,
+        "membership": "public",
+        "max_rounds": 300,
+        "feature_names": None,
+    }
+    made = Federation(**(defaults | settings), server=parties[0], clients=tuple(parties[1:]))
+    return config.parse(config.dumps(made), "the local federation")
+
+
+@dataclass
+class Local:
+    """The processes and files of one local federation."""
+
+    federation: Federation
+    folder: Path
+    server_options: Sequence[str] = ("--seed", "local")
+    environment: dict[str, str] = field(default_factory=dict)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def kit(self, party: str) -> Path:
+        return self.folder / "kits" / party
+
+    def log(self, party: str) -> Path:
+        return self.folder / f"{party}.log"
+
+    def labels_file(self, client: str) -> Path:
+        return self.folder / f"{client}.labels.parquet"
+
+    @property
+    def result_file(self) -> Path:
+        return self.folder / "result.json"
+
+    def prepare(self, parts: Sequence[npt.NDArray[np.float64]]) -> None:
+        """Kits for everybody, and each client's rows in a file of its own."""
+        provision.provision(self.federation, self.folder / "kits")
+        names = self.federation.feature_names or [f"x{f + 1}" for f in range(self.federation.features)]
+        for client, part in zip(self.federation.roster, parts, strict=True):
+            table = pa.table({name: part[:, f] for f, name in enumerate(names)})
+            pq.write_table(table, self.folder / f"{client}.parquet")
+
+    def start(self, party: str, *options: str) -> subprocess.Popen[bytes]:
+        """Start the server ("server") or a client as a process of its own."""
+        common = ["--kit", str(self.kit(party)), "--log-format", "json"]
+        if party == config.SERVER:
+            call = ["-m", "secfc_server", *common, "--out", str(self.folder), *self.server_options]
+        else:
+            files = ["--data", str(self.folder / f"{party}.parquet"), "--out", str(self.labels_file(party))]
+            call = ["-m", "secfc_client", *common, *files]
+        with open(self.log(party), "ab") as log, _signals_deferred():
+            self.processes[party] = subprocess.Popen(  # noqa: S603 - our own modules
+                [sys.executable, *call, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | self.environment,
+                start_new_session=True,  # a Ctrl-C at the terminal reaches us only, and we end them in order
+            )
+        return self.processes[party]
+
+    def start_all(self) -> None:
+        for party in (config.SERVER, *self.federation.roster):
+            self.start(party)
+
+    def events(self, party: str) -> list[dict[str, Any]]:
+        """What a party has logged so far."""
+        if not self.log(party).exists():
+            return []
+        lines = self.log(party).read_text(encoding="utf-8", errors="replace").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+    def wait(self, timeout: float, look: Callable[[], None] | None = None) -> None:
+        """Until every process has ended well; raises JobFailed with the last words of one that did not."""
+        deadline = time.monotonic() + timeout
+        while running := [name for name, process in self.processes.items() if process.poll() is None]:
+            if look is not None:
+                look()
+            self._check()
+            if time.monotonic() > deadline:
+                raise Unavailable(f"after {timeout:.0f} s still running: {', '.join(running)}")
+            time.sleep(0.05)
+        self._check()
+
+    def _check(self) -> None:
+        for name, process in self.processes.items():
+            if process.poll() not in (None, 0):
+                raise JobFailed(f"{name} ended with code {process.returncode}: {self.last_words(name)}")
+
+    def last_words(self, party: str) -> str:
+        """The last line a party wrote."""
+        lines = self.log(party).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1][:500] if lines else "it wrote nothing"
+
+    def labels(self) -> npt.NDArray[np.int32]:
+        """All clients' labels, by roster and row, from the files they wrote."""
+        parts = []
+        for client in self.federation.roster:
+            table = pq.read_table(self.labels_file(client))
+            parts.append(table.column(table.num_columns - 1).to_numpy().astype(np.int32))
+        return np.concatenate(parts)
+
+    def result(self) -> dict[str, Any]:
+        result: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))
+        return result
+
+    def stop(self) -> None:
+        """End whatever still runs: politely, then not."""
+        running = [process for process in self.processes.values() if process.poll() is None]
+        for process in running:
+            process.terminate()
+        deadline = time.monotonic() + 5.0
+        for process in running:
+            try:
+                process.wait(max(deadline - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Let a signal wait until a process that is just being started is known, so that it can be ended too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers, arrived = (signal.SIGINT, signal.SIGTERM), []
+    before = [signal.signal(number, lambda number, _: arrived.append(number)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])
+
+
+@contextmanager
+def running(local: Local) -> Iterator[Local]:
+    """All parties started; all ended at the end, whatever happens."""
+    try:
+        local.start_all()
+        yield local
+    finally:
+        local.stop()

@@ -1,0 +1,100 @@
+"""Masked uploads: the server learns the sum of the uploads, which is d′, and nothing else.
+
+Responder j uploads w_j·d̃_j + mask_j with Σ_j mask_j = 0. mask_j is a signed sum of streams, one for every neighbour of j in
+a graph of the responders: both ends of an edge expand the same key, one adds, the other subtracts. The graph is
+(t+1)-connected (Harary's, with the fewest edges), so that after removing any t colluding clients the rest still hangs
+together, and what the server and those t see of the rest is their sum only.
+
+An edge's key is HKDF(X25519(j, j′)) with `Context.info()`: session, round, attempt, responders, assignment, columns and
+parameters. Change any of them and every mask changes; repeat them and the upload is byte for byte the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from secfc.errors import InvalidInput, PlanError, WrongSender
+from secfc.framing import framed
+from secfc.prg import KEY_BYTES
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything a mask is bound to; each mask is used for one such context only."""
+
+    session: bytes
+    parameters: bytes
+    round: int
+    attempt: int
+    responders: tuple[int, ...]
+    assignment: bytes
+    columns: tuple[int, ...]
+
+    def info(self) -> bytes:
+        """A prefix-free encoding for HKDF."""
+        return framed(
+            b"secfc/v1/mask",
+            self.session,
+            self.parameters,
+            b"%d" % self.round,
+            b"%d" % self.attempt,
+            b",".join(b"%d" % j for j in self.responders),
+            self.assignment,
+            b",".join(b"%d" % h for h in self.columns),
+        )
+
+
+def assignment_digest(labels: bytes) -> bytes:
+    """What stands for an assignment in a context: SHA-256 of its int32 labels, little-endian."""
+    return hashlib.sha256(b"secfc/v1/assignment|" + labels).digest()
+
+
+def neighbours(position: int, responders: int, privacy: int) -> list[int]:
+    """Neighbours of a position in Harary's (t+1)-connected graph on `responders` positions, ascending."""
+    degree = privacy + 1
+    if privacy < 1 or responders < degree + 1:
+        raise PlanError(f"masked uploads need privacy >= 1 and more than {degree} responders, not {responders}")
+    near = {(position + step) % responders for step in range(-(degree // 2), degree // 2 + 1)}
+    if degree % 2:
+        half = responders // 2
+        if responders % 2 == 0:
+            near.add((position + half) % responders)
+        else:  # i ↔ i + half for i = 0 … half, so position `half` has one neighbour more
+            if position <= half:
+                near.add(position + half)
+            if position >= half:
+                near.add(position - half)
+    near.discard(position)
+    return sorted(near)
+
+
+def agree(private: X25519PrivateKey, public: bytes) -> bytes:
+    """The secret two clients share. Raises WrongSender for a public key that is malformed or of low order."""
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        raise WrongSender("a client's X25519 public key is not valid; it must join again with a fresh kit") from None
+
+
+def stream_key(secret: bytes, context: Context) -> bytes:
+    """The AES-256 key of one edge in one context."""
+    return HKDF(SHA256(), length=KEY_BYTES, salt=context.session, info=context.info()).derive(secret)
+
+
+def signed_keys(me: int, privacy: int, context: Context, secrets: Mapping[int, bytes]) -> list[tuple[bytes, int]]:
+    """The keys and signs of responder `me`'s streams. `secrets[j]` is what it shares with client j."""
+    order: Sequence[int] = sorted(context.responders)
+    if me not in order:
+        raise InvalidInput("only a responder masks an upload")
+    position = order.index(me)
+    keys = []
+    for other in neighbours(position, len(order), privacy):
+        key = stream_key(secrets[order[other]], context)
+        keys.append((key, 1 if position < other else -1))
+    return keys

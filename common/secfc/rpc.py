@@ -1,0 +1,136 @@
+"""gRPC with mutual TLS: credentials, channels, who a caller is, and the one table from errors to status codes.
+
+Who a peer is, is the name in its certificate (`<party>.<federation>.secfc.internal`), whatever its address: a channel checks
+it by overriding the TLS target name, a server reads it from the verified certificate.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from secfc import config, wire
+from secfc.errors import (
+    AlreadyJoined,
+    InvalidInput,
+    JobFailed,
+    Malformed,
+    OutOfTurn,
+    SecfcError,
+    Unavailable,
+    WrongSender,
+)
+from secfc.kit import Kit
+from secfc.logs import say
+
+log = logging.getLogger("secfc.rpc")
+
+# A link that says nothing for so long is probed. Below four minutes, after which many firewalls forget a connection.
+KEEPALIVE_SECONDS = 60
+
+_COMMON = [
+    ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+_SERVER = [
+    *_COMMON,
+    ("grpc.http2.min_ping_interval_without_data_ms", 20_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),
+]
+
+# First match counts, so a subclass stands before its base.
+_TABLE: list[tuple[type[SecfcError], grpc.StatusCode]] = [
+    (WrongSender, grpc.StatusCode.PERMISSION_DENIED),
+    (Malformed, grpc.StatusCode.INVALID_ARGUMENT),
+    (OutOfTurn, grpc.StatusCode.FAILED_PRECONDITION),
+    (AlreadyJoined, grpc.StatusCode.ALREADY_EXISTS),
+    (Unavailable, grpc.StatusCode.UNAVAILABLE),
+    (JobFailed, grpc.StatusCode.ABORTED),
+    (InvalidInput, grpc.StatusCode.INVALID_ARGUMENT),
+]
+
+
+def status_of(error: SecfcError) -> grpc.StatusCode:
+    """The status code that tells a caller about one of our errors."""
+    return next((code for kind, code in _TABLE if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+
+
+def error_of(error: aio.AioRpcError, whom: str) -> SecfcError:
+    """The error that a peer's status stands for."""
+    text = wire.line(error.details() or "") or error.code().name
+    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+        return WrongSender(f"{whom} refuses us: {text}")
+    for kind, code in _TABLE:
+        if code is error.code() and kind is not Unavailable:
+            return kind(f"{whom} refuses: {text}")
+    if error.code() in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED):
+        return JobFailed(f"{whom} cannot answer: {text}")
+    return Unavailable(f"{whom}: {text}")
+
+
+def server() -> aio.Server:
+    """A gRPC server, not listening yet."""
+    return aio.server(options=_SERVER)
+
+
+def listen(listener: aio.Server, kit: Kit, bind: str) -> int:
+    """Open a port that nobody gets through without a certificate of this federation's CA; returns its number."""
+    credentials = grpc.ssl_server_credentials(
+        [(kit.key_pem, kit.certificate_pem)], root_certificates=kit.ca_pem, require_client_auth=True
+    )
+    try:
+        return int(listener.add_secure_port(bind, credentials))
+    except RuntimeError:
+        raise Unavailable(f"cannot listen on {bind}: the port is taken or the address is not this machine's") from None
+
+
+def channel(kit: Kit, party: str, address: str) -> aio.Channel:
+    """A channel to one party: it connects to `address` and accepts no certificate but that party's."""
+    credentials = grpc.ssl_channel_credentials(kit.ca_pem, kit.key_pem, kit.certificate_pem)
+    options = [
+        *_COMMON,
+        ("grpc.ssl_target_name_override", config.identity(kit.federation.name, party)),
+        ("grpc.initial_reconnect_backoff_ms", 500),
+        ("grpc.max_reconnect_backoff_ms", 5_000),
+    ]
+    return aio.secure_channel(address, credentials, options=options)
+
+
+def caller(context: Any, federation_name: str) -> str:
+    """The party whose verified certificate the caller showed."""
+    names = context.auth_context().get("x509_subject_alternative_name", [])
+    suffix = config.identity(federation_name, "")
+    texts: list[str] = [name.decode("ascii", "replace") for name in names]
+    found = [text.removesuffix(suffix) for text in texts if text.endswith(suffix)]
+    if len(found) != 1:
+        raise WrongSender(f"your certificate names no party of the federation {federation_name}")
+    return found[0]
+
+
+def _shown(context: Any) -> str:
+    """Who a caller says it is, for the log; its certificate is verified, its name may be anybody's."""
+    names = [name.decode("ascii", "replace") for name in context.auth_context().get("x509_common_name", [])]
+    return wire.line(f"{','.join(names)} at {context.peer()}")
+
+
+@asynccontextmanager
+async def refusing(context: Any) -> AsyncIterator[None]:
+    """Answer our deliberate errors with their status code and one line."""
+    try:
+        yield
+    except SecfcError as error:
+        say(log, "refused", level=logging.WARNING, caller=_shown(context), reason=str(error))
+        await context.abort(status_of(error), str(error))
+    except aio.AbortError:
+        raise
+    except Exception:  # the boundary: a peer is told that we failed, our log how
+        log.exception("an internal error while answering a call")
+        await context.abort(grpc.StatusCode.INTERNAL, "internal error; the log of that party says more")

@@ -1,0 +1,132 @@
+"""Secure data sharing (paper, Section 4.1): a row becomes one share for every client, by one matrix product.
+
+A row of d integers is padded with zeros to ℓ segments of length s = ⌈d/ℓ⌉; t noise segments follow; client j's share is
+the value at α_j of the polynomial through all of them (eq. 2), s residues in every lane.
+
+A share set's noise is expanded from one 32-byte seed. The seed is what must be on disk before the first share leaves:
+with it every share can be made again, byte for byte, so a restarted client never sends a second polynomial.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc import kernels, parallel, prg
+from secfc.errors import InvalidInput
+from secfc.field import EXACT_TERMS, Field, Layout, Residues, Words
+from secfc.lagrange import Code
+
+_BLOCK = 6 * 512
+
+
+def segment_length(features: int, segments: int) -> int:
+    """s = ⌈d/ℓ⌉."""
+    return -(-features // segments)
+
+
+class ShareSet:
+    """One client's rows, ready to be shared: rows (m_j, d) as integers, and the seed of their noise."""
+
+    def __init__(self, code: Code, rows: npt.NDArray[np.int64], seed: bytes) -> None:
+        if rows.ndim != 2 or rows.dtype.kind != "i":
+            raise InvalidInput("a share set needs a matrix of quantised (integer) rows")
+        if len(seed) != prg.KEY_BYTES:
+            raise InvalidInput(f"a share set's seed has {prg.KEY_BYTES} bytes")
+        self.code = code
+        self._rows = rows
+        self._seed = seed
+        self.length = segment_length(rows.shape[1], code.segments)
+        self.layout = Layout.uniform(code.field, len(rows), self.length)
+
+    @property
+    def id(self) -> bytes:
+        """Names these polynomials: same rows' seed and shape, same id. Tells nothing about the seed."""
+        shape = b"%d,%d" % self._rows.shape
+        return hashlib.sha256(b"secfc/v1/share-set|" + shape + b"|" + self._seed).digest()[:16]
+
+    def shares(self, receivers: Sequence[int]) -> list[Words]:
+        """Packed shares for some clients, in the order of `receivers`. Memory: what is returned, and a block of rows."""
+        out = [np.empty(self.layout.words, dtype=np.uint64) for _ in receivers]
+        field, code = self.code.field, self.code
+        coefficients = np.ascontiguousarray(code.encoding[:, list(receivers)])
+        for a in range(0, len(self._rows), _BLOCK):
+            rows = min(_BLOCK, len(self._rows) - a)
+            encoded = field.matmul(coefficients, self._segments(a, rows))
+            block = Layout.uniform(field, rows, self.length)
+            for index, words in enumerate(out):
+                values = encoded[:, index].reshape(field.lanes, rows, self.length)
+                self.layout.slice(words, a, a + rows)[:] = block.pack(list(values))
+        return out
+
+    def _segments(self, first: int, rows: int) -> Residues:
+        """(L, ℓ+t, rows·s): data segments, then noise segments, of a block of rows."""
+        field, code, s = self.code.field, self.code, self.length
+        padded = np.zeros((rows, code.segments * s), dtype=np.int64)
+        padded[:, : self._rows.shape[1]] = self._rows[first : first + rows]
+        out = np.empty((field.lanes, code.segments + code.privacy, rows, s))
+        out[:, : code.segments] = field.from_ints(padded.reshape(rows, code.segments, s).transpose(1, 0, 2))
+        if code.privacy:
+            noise = prg.uniform(field, rows, code.privacy * s, self._block_key(first // _BLOCK))
+            out[:, code.segments :] = noise.reshape(field.lanes, rows, code.privacy, s).transpose(0, 2, 1, 3)
+        return out.reshape(field.lanes, code.segments + code.privacy, rows * s)
+
+    def _block_key(self, index: int) -> bytes:
+        return hashlib.sha256(b"secfc/v1/noise|%d|" % index + self._seed).digest()
+
+    def __repr__(self) -> str:
+        return f"ShareSet({len(self._rows)} rows, id {self.id.hex()})"
+
+
+class CodedRows:
+    """What one client holds after sharing: its share of every one of the m rows, in row order.
+
+    The matrix of a lane has two more columns than a share: ‖x̃‖² and 1. With them a whole column of coded distances is one
+    matrix product (see `distances`).
+    """
+
+    def __init__(self, field: Field, rows: int, length: int) -> None:
+        self.field = field
+        self.length = length
+        self.matrix = np.zeros((field.lanes, rows, length + 2))
+        self.matrix[:, :, length + 1] = 1.0
+
+    @property
+    def rows(self) -> int:
+        return int(self.matrix.shape[1])
+
+    def put(self, rows: slice | npt.NDArray[np.int64], words: Words, *, add: bool = False) -> None:
+        """Take in the packed shares of some rows; `add` sums them with what is there (several owners of a slot)."""
+        target = self.matrix[:, :, : self.length]
+        if isinstance(rows, slice):
+            view = target[:, rows]
+            Layout.uniform(self.field, view.shape[1], self.length).unpack(words, list(view), add=add)
+            return
+        part = np.ascontiguousarray(target[:, rows])
+        Layout.uniform(self.field, len(rows), self.length).unpack(words, list(part), add=add)
+        target[:, rows] = part
+
+    def finish(self) -> None:
+        """Compute ‖x̃_i‖² of every row, once a job."""
+        block = parallel.block_rows(8 * (self.length + 2))
+        for lane, p in enumerate(self.field.primes):
+            for a in range(0, self.rows, block):
+                self.matrix[lane, a : a + block, self.length] = squared_norms(
+                    self.matrix[lane, a : a + block, : self.length], p
+                )
+
+    def __repr__(self) -> str:
+        return f"CodedRows({self.rows} rows × {self.length}, {self.field.lanes} lanes)"
+
+
+def squared_norms(vectors: Residues, p: int) -> Residues:
+    """Balanced ‖v‖² mod p of each row of balanced residues, exact for any length."""
+    total = np.zeros((1, len(vectors)))
+    for begin in range(0, vectors.shape[1], EXACT_TERMS - 1):
+        part = vectors[:, begin : begin + EXACT_TERMS - 1]
+        total[0] += np.einsum("ij,ij->i", part, part)
+        kernels.balance(total, float(p))
+    return np.asarray(total[0])

@@ -1,0 +1,222 @@
+"""Plain values to protobuf messages and back; the only module besides the services that knows the generated code.
+
+Everything that comes in is hostile until checked: lengths, ranges and enumerations are refused here with `Malformed`; what
+depends on the state of a job is checked by the machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from secfc import events
+from secfc.errors import Malformed
+from secfc.field import CHUNK_WORDS, Words
+from secfc.v1 import secfc_pb2 as pb
+
+CHUNK_BYTES = 8 * CHUNK_WORDS
+MAX_CLIENTS = 2047
+MAX_TEXT = 500
+MAX_CERTIFICATE = 16 << 10
+MAX_COLUMNS = 1 << 20
+
+
+def exactly(data: bytes, size: int, what: str) -> bytes:
+    """`data` if it has that many bytes."""
+    if len(data) != size:
+        raise Malformed(f"{what} must have {size} bytes, not {len(data)}")
+    return data
+
+
+def line(text: str) -> str:
+    """A peer's text for a person: one printable line, not too long."""
+    return "".join(c if c.isprintable() else " " for c in text[:MAX_TEXT])
+
+
+# --- introductions and rosters ---------------------------------------------------------------------------------------
+
+
+def introduction_to(value: events.Introduction) -> pb.Introduction:
+    return pb.Introduction(
+        name=value.name,
+        rows=value.rows,
+        share_set=value.share_set,
+        x25519=value.x25519,
+        nonce=value.nonce,
+        certificate=value.certificate,
+        signature=value.signature,
+    )
+
+
+def introduction_from(message: pb.Introduction) -> events.Introduction:
+    if not 0 < len(message.name) <= 64 or len(message.certificate) > MAX_CERTIFICATE or len(message.signature) > 128:
+        raise Malformed("an introduction has a name, certificate or signature of impossible length")
+    if message.rows > 1 << 31:
+        raise Malformed("an introduction claims more than 2^31 rows")
+    return events.Introduction(
+        name=message.name,
+        rows=message.rows,
+        share_set=exactly(message.share_set, 16, "a share set's id"),
+        x25519=exactly(message.x25519, 32, "an X25519 key"),
+        nonce=exactly(message.nonce, 32, "a nonce"),
+        certificate=message.certificate,
+        signature=message.signature,
+    )
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+def event_to(value: events.Event) -> pb.Event:
+    match value:
+        case events.Waiting():
+            return pb.Event(waiting=pb.Waiting(phase=value.phase, missing=value.missing))
+        case events.Roster():
+            return pb.Event(roster=pb.Roster(members=[introduction_to(m) for m in value.members]))
+        case events.Assignment():
+            return pb.Event(
+                assignment=pb.AssignmentChunk(
+                    version=value.version, base=value.base, offset=value.offset, total=value.total, data=value.data
+                )
+            )
+        case events.RoundRequest():
+            return pb.Event(
+                round=pb.RoundRequest(
+                    number=value.number,
+                    attempt=value.attempt,
+                    responders=value.responders,
+                    columns=value.columns,
+                    assignment_digest=value.assignment_digest,
+                    received=value.received,
+                    deadline_seconds=value.deadline_seconds,
+                )
+            )
+        case events.Finished():
+            return pb.Event(
+                finished=pb.Finished(
+                    version=value.version, rounds=value.rounds, converged=value.converged, inertia=value.inertia
+                )
+            )
+        case events.Failed():
+            return pb.Event(failed=pb.Failed(reason=value.reason))
+
+
+def event_from(message: pb.Event) -> events.Event:
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        raise Malformed("the server sent an event this version does not know; install the same version everywhere")
+    readers: dict[str, Any] = {
+        "waiting": _waiting,
+        "roster": _roster,
+        "assignment": _assignment,
+        "round": _round,
+        "finished": _finished,
+        "failed": lambda m: events.Failed(line(m.reason)),
+    }
+    event: events.Event = readers[kind](getattr(message, kind))
+    return event
+
+
+def _waiting(message: pb.Waiting) -> events.Waiting:
+    return events.Waiting(line(message.phase), tuple(line(name) for name in message.missing[:MAX_CLIENTS]))
+
+
+def _roster(message: pb.Roster) -> events.Roster:
+    if len(message.members) > MAX_CLIENTS:
+        raise Malformed("a roster has too many members")
+    return events.Roster(tuple(introduction_from(m) for m in message.members))
+
+
+def _assignment(message: pb.AssignmentChunk) -> events.Assignment:
+    if len(message.data) > CHUNK_BYTES or message.offset + len(message.data) > message.total:
+        raise Malformed("a piece of an assignment does not fit its total")
+    return events.Assignment(message.version, message.base, message.offset, message.total, message.data)
+
+
+def _round(message: pb.RoundRequest) -> events.RoundRequest:
+    if len(message.responders) > MAX_CLIENTS or len(message.columns) > MAX_COLUMNS:
+        raise Malformed("a round names too many responders or columns")
+    seconds = message.deadline_seconds
+    if not (isfinite(seconds) and 0 < seconds <= 86400):
+        raise Malformed("a round's deadline must lie between now and a day")
+    return events.RoundRequest(
+        number=message.number,
+        attempt=message.attempt,
+        responders=tuple(message.responders),
+        columns=tuple(message.columns),
+        assignment_digest=exactly(message.assignment_digest, 32, "an assignment's digest"),
+        received=message.received,
+        deadline_seconds=seconds,
+    )
+
+
+def _finished(message: pb.Finished) -> events.Finished:
+    return events.Finished(message.version, message.rounds, message.converged, message.inertia)
+
+
+# --- chunks ------------------------------------------------------------------------------------------------------------
+
+
+def chunks(words: Words, first: int = 0) -> Iterator[events.Chunk]:
+    """Words from `first` on, in pieces of CHUNK_BYTES; one empty piece if there are none, so that the total is told."""
+    total = len(words)
+    if first >= total:
+        yield events.Chunk(total, total, words[:0])
+    for offset in range(first, total, CHUNK_WORDS):
+        yield events.Chunk(offset, total, words[offset : offset + CHUNK_WORDS])
+
+
+def chunk_from(message: pb.UploadChunk | pb.ShareChunk) -> events.Chunk:
+    """Checked for length and fit; residues are checked by who knows the layout."""
+    if len(message.words) > CHUNK_BYTES or len(message.words) % 8:
+        raise Malformed(f"a chunk holds whole 64-bit words, at most {CHUNK_BYTES} bytes")
+    if message.offset + len(message.words) // 8 > message.total:
+        raise Malformed("a chunk reaches beyond its total")
+    words = np.frombuffer(message.words, dtype="<u8")
+    return events.Chunk(message.offset, message.total, words)
+
+
+def word_bytes(words: Words) -> bytes:
+    return words.astype("<u8", copy=False).tobytes()
+
+
+# --- reports -----------------------------------------------------------------------------------------------------------
+
+
+def report_to(value: events.Report, instance: bytes) -> pb.ReportRequest:
+    match value:
+        case events.Held():
+            held = pb.Held(
+                share_sets_digest=value.digest,
+                sent_bytes=value.sent_bytes,
+                received_bytes=value.received_bytes,
+                seconds=value.seconds,
+            )
+            return pb.ReportRequest(instance=instance, held=held)
+        case events.Unreachable():
+            link = pb.Unreachable(peer=value.peer, reason=value.reason)
+            return pb.ReportRequest(instance=instance, unreachable=link)
+        case events.Done():
+            return pb.ReportRequest(instance=instance, done=pb.Done())
+        case events.Stopped():
+            return pb.ReportRequest(instance=instance, stopped=pb.Stopped(reason=value.reason))
+
+
+def report_from(message: pb.ReportRequest) -> events.Report:
+    match message.WhichOneof("kind"):
+        case "held":
+            held = message.held
+            seconds = held.seconds if isfinite(held.seconds) else 0.0
+            digest = exactly(held.share_sets_digest, 32, "the digest of share sets")
+            return events.Held(digest, held.sent_bytes, held.received_bytes, seconds)
+        case "unreachable":
+            return events.Unreachable(line(message.unreachable.peer), line(message.unreachable.reason))
+        case "done":
+            return events.Done()
+        case "stopped":
+            return events.Stopped(line(message.stopped.reason))
+        case _:
+            raise Malformed("a report says nothing this version knows; install the same version everywhere")

@@ -1,0 +1,43 @@
+"""`python -m experiments NAME`: one subcommand an experiment, loaded when it is asked for.
+
+Every experiment is a module of this package with a click command called `command`; its line below is all it takes to add
+one. Help lists them without importing any, so scikit-learn, galois and matplotlib are loaded by those who use them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+EXPERIMENTS = {
+    "speed": "one round of client and server against one scikit-learn iteration, and masks against bare AES",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(EXPERIMENTS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in EXPERIMENTS:
+            return None
+        command = import_module(f"experiments.{cmd_name}").command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"experiments.{cmd_name}.command is not a click command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Experiments"):
+            formatter.write_dl(list(EXPERIMENTS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Experiments with SecFC. Tables go to stdout, progress to stderr; --json gives machines what they need."""
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m experiments")

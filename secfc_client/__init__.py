@@ -1,0 +1,1 @@
+"""One client (site) of a SecFC federation."""

@@ -1,0 +1,115 @@
+"""`secfc-client`: run one client (site) of a federation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import click
+
+from secfc import __version__, config, exits, fixedpoint, kit, logs, plan
+from secfc.errors import ConfigError, DataError, InvalidInput
+from secfc.logs import say
+from secfc_client import data
+from secfc_client.participant import Participant
+from secfc_client.runner import Runner, blame
+from secfc_client.store import Store
+
+log = logging.getLogger("secfc.client")
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--kit", "kit_path", required=True, type=click.Path(path_type=Path), help="This client's kit folder.")
+@click.option("--data", "data_path", required=True, type=click.Path(path_type=Path), help="Rows: CSV or Parquet.")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="Where to write the rows with their cluster."
+)
+@click.option("--id", "id_column", default=None, help="A column that names rows; kept, not clustered, never sent.")
+@click.option("--features", default=None, help="Columns to cluster by, comma-separated; default: federation.toml's.")
+@click.option("--state", type=click.Path(path_type=Path), default=None, help="State folder; default: KIT/state.")
+@click.option("--bind", default=None, help="Address to listen on; default: as federation.toml says.")
+@click.option("--wait", type=float, default=600.0, show_default=True, help="Seconds to try to reach the server.")
+@click.option("--log-format", type=click.Choice(logs.FORMATS), default="text", show_default=True)
+@click.option("--quiet", is_flag=True, help="Warnings and errors only.")
+@click.version_option(__version__, prog_name="secfc-client")
+def command(
+    kit_path: Path,
+    data_path: Path,
+    out: Path,
+    id_column: str | None,
+    features: str | None,
+    state: Path | None,
+    bind: str | None,
+    wait: float,
+    log_format: str,
+    quiet: bool,
+) -> int:
+    """Take part in one clustering job with the rows of FILE, and write them with their cluster. No row leaves this
+    machine but as shares that fewer than t+1 clients cannot read. Exit codes: 0 done, 2 wrong usage, configuration or
+    data, 3 the server could not be reached, 4 the job failed, 130 or 143 stopped by a signal."""
+    logs.configure(log_format, quiet)
+    loaded = kit.load(kit_path)
+    if loaded.party_name == config.SERVER:
+        raise ConfigError(f"{kit_path} is the server's kit; secfc-client needs a client's")
+    if wait <= 0:
+        raise InvalidInput("--wait must be a positive number of seconds")
+    federation = loaded.federation
+    made = plan.of(federation)
+    data.preflight_output(out)
+    table = data.load(
+        data_path,
+        feature_count=federation.features,
+        feature_names=federation.feature_names,
+        id_column=id_column,
+        chosen=None if features is None else [name.strip() for name in features.split(",")],
+    )
+    data.preflight_output(out, table)
+    data.check_bounds(table, federation.bound)
+    if len(table) > federation.max_rows:
+        raise DataError(f"{data_path}: {len(table)} rows exceed max_rows = {federation.max_rows} of federation.toml")
+    rows = fixedpoint.quantise(table.features, federation.bound, federation.precision, table.feature_names)
+    store = Store(state or kit_path / "state")
+    secrets = store.secrets(federation.digest(), rows)
+    participant = Participant(federation, made, loaded.party_name, rows, secrets, kit.verifier(loaded))
+    runner = Runner(loaded, participant, store, bind or federation.client(loaded.party_name).bind, wait)
+    return asyncio.run(_run(runner, participant, table, out, store, (log_format, quiet)))
+
+
+async def _run(
+    runner: Runner, participant: Participant, table: data.Table, out: Path, store: Store, style: tuple[str, bool]
+) -> int:
+    stopped = exits.stop_signals()
+    job = asyncio.create_task(runner.run())
+    with logs.terminal(*style) as line:
+        while not job.done() and not stopped.done():
+            waits: set[asyncio.Future[Any]] = {job, stopped}
+            await asyncio.wait(waits, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+            if line is not None:
+                line.update(runner.line)
+    if not job.done():
+        job.cancel()
+        await asyncio.wait({job}, timeout=5.0)
+        await runner.stop("stopped by its operator")
+        click.echo("stopped; start the same command again to go on", err=True)
+        return stopped.result()
+    error = job.exception()
+    if error is not None:
+        known = blame(error)
+        await runner.stop(str(known) if known else "an unexpected error")
+        raise known or error
+    await asyncio.to_thread(data.write, table, participant.own_labels(), out)
+    say(log, "labels written", file=out, column=data.cluster_column(table))
+    if await runner.done():
+        store.clear()  # not before: until the server knows, the same command must be able to go on
+    return 0
+
+
+def main() -> None:
+    """Entry point."""
+    exits.run(command, "secfc-client")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""A client's rows: read from CSV or Parquet, checked, and written back with their cluster.
+
+CSV columns are read as text and kept as they stand ("007" stays "007"); only the features are converted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from secfc.errors import DataError
+from secfc_client.columns import HINT, cell_error, checked_ids, floats, is_numeric
+from secfc_client.tablefile import DELIMITERS, as_text, read, reason, shown, suffix_of, sync_folder, write_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One client's rows. Printing it shows where they are from, never a value."""
+
+    path: Path
+    features: NDArray[np.float64] = field(repr=False)  # (m_j, d), C-contiguous, finite
+    feature_names: tuple[str, ...]
+    ids: Any = field(repr=False)  # pa.ChunkedArray of distinct ids (text, if from CSV), or None
+    rows: Any = field(repr=False)  # pa.Table: every column as it stood in the file
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+
+def load(
+    path: Path,
+    *,
+    feature_count: int | None,
+    feature_names: Sequence[str] | None = None,
+    id_column: str | None = None,
+    chosen: Sequence[str] | None = None,
+) -> Table:
+    """Read and check a client's rows; DataError for everything that is wrong with them.
+
+    The features are `chosen` (the user's list), else `feature_names` (the federation's), else every column
+    but `id_column` in the file's order; there must be exactly `feature_count` (None: any
+    number). A file without rows is fine.
+    """
+    rows = read(path)
+    wanted = chosen if chosen is not None else feature_names
+    _check_header(path, rows.column_names, [*(wanted or ()), *(() if id_column is None else (id_column,))])
+    names = list(wanted) if wanted is not None else [n for n in rows.column_names if n != id_column]
+    _check_choice(path, rows, names, len(names) if feature_count is None else feature_count, id_column)
+    features = np.empty((rows.num_rows, len(names)), dtype=np.float64)
+    for j, name in enumerate(names):
+        features[:, j] = floats(path, name, rows[name])
+    ids = None if id_column is None else checked_ids(path, id_column, rows[id_column])
+    return Table(path, features, tuple(names), ids, rows)
+
+
+def check_bounds(table: Table, bound: float) -> None:
+    """Every |x| must be at most the federation's public `bound`."""
+    outside = ~(np.abs(table.features) <= bound)
+    if count := int(np.count_nonzero(outside)):
+        row, column = divmod(int(np.argmax(outside)), outside.shape[1])
+        what = f"the value is outside ±{bound:g} ({count} such in all)"
+        cure = "agree on a larger bound in federation.toml, or rescale the data"
+        raise cell_error(table.path, row, table.feature_names[column], f"{what}; {cure}")
+
+
+def cluster_column(table: Table) -> str:
+    """What `write` calls the labels: `cluster`, if that is taken `secfc_cluster`, then `secfc_cluster_2`..."""
+    more = (f"secfc_cluster_{i}" for i in itertools.count(2))
+    names = itertools.chain(("cluster", "secfc_cluster"), more)
+    return next(name for name in names if name not in table.rows.column_names)
+
+
+def write(table: Table, labels: NDArray[np.integer[Any]], out: Path) -> None:
+    """Write the rows, every column as it was read, and last the column `cluster` (int32).
+
+    If the rows have a column `cluster` already, ours is `secfc_cluster` (see `cluster_column`). The format
+    follows `out`'s suffix: in CSV, text goes back unchanged; from CSV to Parquet, features become float64 and
+    the rest stays text. The file appears whole or not at all, readable by its owner only.
+    """
+    if labels.shape != (len(table),) or not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(f"{out}: {len(table)} integer labels are needed, not {labels.dtype} {labels.shape}")
+    rows = table.rows.append_column(cluster_column(table), pa.array(labels.astype(np.int32)))
+    suffix = _output_suffix(out)
+    if DELIMITERS[suffix] is None:
+        rows = _typed(rows, table)
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=".secfc-", dir=out.parent)  # mode 0600
+        try:
+            with os.fdopen(handle, "wb") as file:
+                write_rows(rows, suffix, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, out)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        sync_folder(out.parent)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{out}: cannot be written ({reason(error)})") from None
+
+
+def preflight_output(out: Path, table: Table | None = None) -> None:
+    """Fail now, not after a long job, if `out` could not be written.
+
+    With `table`, also if `out` is the input file itself or cannot hold a column (CSV has no lists, say).
+    """
+    suffix = _output_suffix(out)
+    try:
+        with tempfile.TemporaryFile(dir=out.parent):
+            pass
+        overwrites = table is not None and out.exists() and out.samefile(table.path)
+    except OSError as error:
+        raise DataError(f"{out}: cannot write in the folder {out.parent} ({reason(error)})") from None
+    if overwrites:
+        raise DataError(f"{out}: is the input file itself; choose another name for the output")
+    if table is not None and DELIMITERS[suffix]:
+        for name in table.rows.column_names:
+            as_text(name, table.rows[name])
+
+
+def _check_header(path: Path, names: list[str], wanted: list[str]) -> None:
+    found = bool(wanted) and set(wanted) <= set(names)
+    if not found and DELIMITERS[suffix_of(path)] and _looks_like_data(names):  # values, then: not to be shown
+        cure = "add a header line (or, if it is one, list its names with --features)"
+        raise DataError(f"{path}: the first line looks like data, not like column names; {cure}")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{path}: two columns are called {shown(twice)}; column names must differ")
+    for name in wanted:
+        if name not in names:
+            close = ", ".join(map(shown, difflib.get_close_matches(name, names)))
+            hint = f"; did you mean {close}?" if close else _delimiter_hint(names)
+            raise DataError(f"{path}: there is no column {shown(name)}{hint}")
+
+
+def _looks_like_data(names: list[str]) -> bool:
+    """A decimal number among the names, or nothing but integers (though 0, 1, 2... or 1, 2, 3... are names)."""
+    number = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
+    if any(number.fullmatch(name) and not name.isdecimal() for name in names):
+        return True
+    counted = [[str(i) for i in range(first, first + len(names))] for first in (0, 1)]
+    return all(name.isdecimal() for name in names) and names not in counted
+
+
+def _delimiter_hint(names: list[str]) -> str:
+    other = next((mark for mark in ";\t|," if len(names) == 1 and mark in names[0]), None)
+    return f"; is {other!r} the separator? (.csv wants commas, .tsv tabs)" if other else ""
+
+
+def _check_choice(path: Path, rows: pa.Table, names: list[str], count: int, id_column: str | None) -> None:
+    if id_column in names:
+        raise DataError(f"{path}: {shown(str(id_column))} is the id column and cannot be a feature too")
+    if len(set(names)) < len(names):
+        raise DataError(f"{path}: the list of features names a column twice")
+    if len(names) != count:
+        text = ", ".join([shown(name) for name in names if not is_numeric(path, rows[name])][:5])
+        hint = _delimiter_hint(names) or (f"; not numeric: {text} ({HINT})" if text else "")
+        raise DataError(f"{path}: {len(names)} feature columns, the federation has {count} features{hint}")
+
+
+def _output_suffix(out: Path) -> str:
+    suffix = suffix_of(out)
+    if not os.path.isdir(out.parent):
+        raise DataError(f"{out}: the folder {out.parent} does not exist; make it first")
+    if os.path.isdir(out):
+        raise DataError(f"{out}: is a folder; give a file name")
+    return suffix
+
+
+def _typed(rows: pa.Table, table: Table) -> pa.Table:
+    """Features that were read as text become the numbers they stand for."""
+    for j, name in enumerate(table.feature_names):
+        if pa.types.is_string(rows[name].type):
+            values = pa.array(np.ascontiguousarray(table.features[:, j]))
+            rows = rows.set_column(rows.column_names.index(name), name, values)
+    return rows

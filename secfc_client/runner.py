@@ -1,0 +1,301 @@
+"""The process around the participant machine: gRPC, retries, deadlines and threads.
+
+Heavy work (shares, uploads) runs on threads; the event loop only moves messages, so that keepalive and other clients' calls
+are answered all the time. Every wait has a deadline and says whom it waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from secfc import events, kernels, rpc, wire
+from secfc.config import SERVER
+from secfc.errors import JobFailed, OutOfTurn, SecfcError, Unavailable
+from secfc.field import Words
+from secfc.kit import Kit
+from secfc.logs import say
+from secfc.v1 import secfc_pb2 as pb
+from secfc.v1 import secfc_pb2_grpc as grpc_stubs
+from secfc_client.participant import Participant, Phase
+from secfc_client.peers import CALL_SECONDS, Exchange, Peers, why_unreachable
+from secfc_client.store import Store
+
+log = logging.getLogger("secfc.client")
+GOODBYE_SECONDS = 20.0
+SILENCE_SECONDS = 40.0  # the server gives a sign of life every 10 s
+
+
+class Runner:
+    """Takes one participant through one job."""
+
+    def __init__(self, kit: Kit, participant: Participant, store: Store, bind: str, patience: float) -> None:
+        """`patience`: seconds to go on trying to reach the server before giving up."""
+        self._kit, self._participant, self._bind, self._patience = kit, participant, bind, patience
+        self._store = store
+        self._instance = os.urandom(16)
+        self._settled = asyncio.Event()
+        self._exchange = Exchange(participant, store, self._settled.set)
+        self._peers = Peers(kit, participant, self._tell_link)
+        self._sharing: asyncio.Task[None] | None = None
+        self._delivering: asyncio.Task[None] | None = None
+        self._held: events.Held | None = None
+        self._address = kit.federation.server.address
+        self.line = "starting"  # for a terminal
+
+    async def run(self) -> None:
+        """Join, share, compute until the job is finished; the labels are then in the participant."""
+        listener = rpc.server()
+        grpc_stubs.add_ShareExchangeServicer_to_server(self._exchange, listener)
+        checks = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(checks, listener)
+        rpc.listen(listener, self._kit, self._bind)
+        await listener.start()
+        await checks.set("", health_pb2.HealthCheckResponse.SERVING)
+        say(log, "listening", bind=self._bind, rows=self._participant.rows)
+        warming = asyncio.create_task(asyncio.to_thread(kernels.warm))
+        try:
+            async with rpc.channel(self._kit, SERVER, self._address) as channel:
+                self._stub = grpc_stubs.CoordinatorStub(channel)
+                await self._until_over()
+        finally:
+            for task in filter(None, (self._sharing, self._delivering)):
+                task.cancel()
+            await warming
+            await listener.stop(grace=1.0)
+
+    async def done(self) -> bool:
+        """Tell the server that our labels are written, for a while also to one that is just restarting."""
+        deadline = time.monotonic() + GOODBYE_SECONDS
+        async with rpc.channel(self._kit, SERVER, self._address) as channel:
+            self._stub = grpc_stubs.CoordinatorStub(channel)
+            while True:
+                try:
+                    await self._call(self._stub.Report(wire.report_to(events.Done(), self._instance), timeout=5.0))
+                    return True
+                except SecfcError as error:
+                    if time.monotonic() > deadline:
+                        say(log, "the server does not know that we are done", level=logging.WARNING, reason=str(error))
+                        return False
+                await asyncio.sleep(0.5)
+                with contextlib.suppress(SecfcError):
+                    await self._join()
+
+    # --- the server --------------------------------------------------------------------------------------------------
+
+    async def _until_over(self) -> None:
+        """Join and follow, again after every lost connection, until the job is over or patience is."""
+        deadline, pause, complained = time.monotonic() + self._patience, 0.2, ""
+        while self._participant.phase not in (Phase.FINISHED, Phase.FAILED):
+            try:
+                await self._join()
+                deadline, pause, complained = time.monotonic() + self._patience, 0.2, ""
+                await self._follow()
+            except Unavailable as error:
+                complained = await self._explain(error, complained, deadline)
+                if time.monotonic() > deadline:
+                    raise Unavailable(f"gave up on the server after {self._patience:.0f} s: {complained}") from None
+                await asyncio.sleep(min(pause * random.uniform(0.7, 1.3), max(deadline - time.monotonic(), 0)))
+                pause = min(2 * pause, 5.0)
+        if self._participant.phase is Phase.FAILED:
+            raise JobFailed(f"the job has failed: {self._participant.failure}")
+
+    async def _explain(self, error: Unavailable, complained: str, deadline: float) -> str:
+        """Say what is really wrong with the link to the server, once for each reason."""
+        reason = await why_unreachable(self._kit, SERVER, self._address) or str(error)
+        if reason != complained:
+            left = max(deadline - time.monotonic(), 0)
+            say(
+                log,
+                "cannot reach the server; trying on",
+                level=logging.WARNING,
+                reason=reason,
+                seconds_left=round(left),
+            )
+        self.line = f"trying to reach the server at {self._address}"
+        return reason
+
+    async def _join(self) -> None:
+        introduction = self._participant.introduction(self._kit.certificate_pem, self._kit.sign)
+        request = pb.JoinRequest(
+            federation_digest=self._kit.federation.digest(),
+            instance=self._instance,
+            introduction=wire.introduction_to(introduction),
+        )
+        await self._call(self._stub.Join(request, timeout=CALL_SECONDS))
+        say(log, "joined", server=self._address)
+
+    async def _call(self, call: Any) -> Any:
+        try:
+            return await call
+        except aio.AioRpcError as error:
+            raise rpc.error_of(error, "the server") from None
+
+    async def _follow(self) -> None:
+        stream = self._stub.Follow(pb.FollowRequest(instance=self._instance))
+        try:
+            while self._participant.phase not in (Phase.FINISHED, Phase.FAILED):
+                message = await self._next(stream)
+                if message is aio.EOF:
+                    raise Unavailable("the server ended the stream")
+                await self._handle(wire.event_from(message))
+        except aio.AioRpcError as error:
+            raise rpc.error_of(error, "the server") from None
+        except TimeoutError:
+            raise Unavailable(f"the server has said nothing for {SILENCE_SECONDS:.0f} s") from None
+        finally:
+            stream.cancel()
+
+    async def _next(self, stream: Any) -> Any:
+        """The stream's next message; raises what ended the exchange of shares, if that failed meanwhile."""
+        read = asyncio.ensure_future(stream.read())
+        try:
+            while not read.done():
+                waits: set[asyncio.Future[Any]] = {read}
+                if self._sharing is not None and not self._sharing.done():
+                    waits.add(self._sharing)
+                done, _ = await asyncio.wait(waits, timeout=SILENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    raise TimeoutError
+                if self._sharing is not None and self._sharing.done():
+                    self._sharing.result()
+            return read.result()
+        finally:
+            read.cancel()
+
+    async def _handle(self, event: events.Event) -> None:
+        self._describe(event)
+        if isinstance(event, events.Roster) and self._held is not None:
+            await self._insist(self._held)  # the server may have restarted since it heard that
+        if isinstance(event, events.Assignment):
+            await self._sharing_done()
+        request = self._participant.handle(event)
+        if self._participant.phase is Phase.SHARING and self._sharing is None:
+            self._sharing = asyncio.create_task(self._share())
+        if request is not None:
+            await self._answer(request)
+
+    def _describe(self, event: events.Event) -> None:
+        match event:
+            case events.Waiting():
+                self.line = f"{event.phase}: waiting for {', '.join(event.missing) or 'the server'}"
+                say(log, "waiting", phase=event.phase, missing=event.missing)
+            case events.RoundRequest():
+                self.line = f"round {event.number}"
+                say(log, f"round {event.number}", attempt=event.attempt, columns=len(event.columns))
+            case events.Finished():
+                say(log, "finished", rounds=event.rounds, converged=event.converged, inertia=event.inertia)
+            case events.Roster() | events.Assignment() | events.Failed():
+                pass
+
+    async def _tell(self, report: events.Report) -> None:
+        """Report to the server if it can be reached; what matters is told again when the connection is back."""
+        try:
+            await self._stub.Report(wire.report_to(report, self._instance), timeout=CALL_SECONDS)
+        except aio.AioRpcError as error:
+            say(log, "report not taken", level=logging.WARNING, reason=wire.line(error.details() or error.code().name))
+
+    async def _tell_link(self, peer: str, reason: str) -> None:
+        await self._tell(events.Unreachable(peer, reason))
+
+    async def stop(self, reason: str) -> None:
+        """Tell the server, briefly, that we go away."""
+        if hasattr(self, "_stub"):
+            async with rpc.channel(self._kit, SERVER, self._address) as channel:
+                request = wire.report_to(events.Stopped(reason), self._instance)
+                try:
+                    await grpc_stubs.CoordinatorStub(channel).Report(request, timeout=2.0)
+                except aio.AioRpcError:
+                    say(log, "the server does not know that we stop")
+
+    # --- shares --------------------------------------------------------------------------------------------------------
+
+    async def _share(self) -> None:
+        """Deliver to all, wait for all, and report what we hold until the server has heard it."""
+        started = time.monotonic()
+        self.line = "exchanging shares"
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._gather())
+            if self._store.resumed:  # the others may hold our shares already, and may even be done and gone
+                self._delivering = asyncio.create_task(self._peers.deliver_all())
+                lacking = await self._exchange.restore()
+                say(log, "going on after a restart", lacking=lacking)
+                group.create_task(self._peers.fetch(self._exchange, lacking))
+            else:
+                group.create_task(self._peers.deliver_all())
+        digest = await asyncio.to_thread(self._participant.holdings)
+        seconds = time.monotonic() - started
+        held = events.Held(digest, self._peers.sent_bytes, self._exchange.received_bytes, seconds)
+        say(log, "all shares are here", seconds=round(seconds, 2), sent=held.sent_bytes, received=held.received_bytes)
+        self._held = held
+        await self._insist(held)
+
+    async def _gather(self) -> None:
+        await asyncio.to_thread(self._participant.keep_own)
+        while self._participant.missing():
+            self._settled.clear()
+            if not self._participant.missing():
+                break
+            await self._settled.wait()
+
+    async def _insist(self, report: events.Report) -> None:
+        while True:
+            try:
+                await self._stub.Report(wire.report_to(report, self._instance), timeout=CALL_SECONDS)
+                return
+            except aio.AioRpcError as error:
+                refused = rpc.error_of(error, "the server")
+                if not isinstance(refused, Unavailable | OutOfTurn):  # a restarted server wants us to join first
+                    raise refused from None
+                await asyncio.sleep(0.5)
+
+    async def _sharing_done(self) -> None:
+        """Rounds begin when the server has heard that all hold all shares, ours included; so this does not wait long."""
+        if self._sharing is None:
+            raise OutOfTurn("the server sends an assignment before the roster")
+        await self._sharing
+
+    # --- rounds --------------------------------------------------------------------------------------------------------
+
+    async def _answer(self, request: events.RoundRequest) -> None:
+        started = time.monotonic()
+        words = await asyncio.to_thread(self._participant.answer, request)
+        seconds = time.monotonic() - started
+        try:
+            stream = self._chunks(request, words, seconds)
+            await self._stub.Upload(stream, timeout=request.deadline_seconds)
+        except aio.AioRpcError as error:
+            refused = rpc.error_of(error, "the server")
+            if isinstance(refused, OutOfTurn):  # the round went on without us
+                say(log, "upload came too late", round=request.number, attempt=request.attempt)
+                return
+            raise refused from None
+
+    async def _chunks(
+        self, request: events.RoundRequest, words: Words, seconds: float
+    ) -> AsyncIterator[pb.UploadChunk]:
+        for chunk in wire.chunks(words, request.received):
+            yield pb.UploadChunk(
+                round=request.number,
+                attempt=request.attempt,
+                offset=chunk.offset,
+                total=chunk.total,
+                words=wire.word_bytes(chunk.words),
+                compute_seconds=seconds,
+            )
+
+
+def blame(error: BaseException) -> SecfcError | None:
+    """The deliberate error behind what a task group raised, if there is one."""
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, map(blame, error.exceptions)), None)
+    return error if isinstance(error, SecfcError) else None

@@ -1,0 +1,140 @@
+"""A client's state folder: what must survive its process, written atomically and readable by its owner only.
+
+The seed of the shares' noise is here before the first share leaves, bound to a digest of the rows: with it a restarted
+client makes the same shares again, and changed rows get a fresh seed, so that two polynomials are never mixed. Shares that
+others delivered are here before their receipt is given; a file that is torn or of another session is as good as none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from secfc import prg
+from secfc.errors import ConfigError
+from secfc.field import Words
+from secfc.framing import framed
+from secfc_client.participant import Secrets
+
+_FILE = "secrets.json"
+_SHARES = ".shares"
+_VERSION = 1
+_MAX_BYTES = 4096
+
+
+class Store:
+    """One client's state for one federation."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / _FILE
+        self.resumed = False  # whether an earlier process left its secrets here
+
+    def secrets(self, federation_digest: bytes, rows: npt.NDArray[np.int64]) -> Secrets:
+        """The secrets kept for these very rows in this federation, or fresh ones, safely on disk."""
+        subject = hashlib.sha256(
+            framed(b"secfc/v1/rows", federation_digest, b"%d,%d" % rows.shape, rows.astype("<i8").tobytes())
+        ).hexdigest()
+        kept = self._read(subject)
+        self.resumed = kept is not None
+        if kept is not None:
+            return kept
+        fresh = Secrets(prg.fresh_key(), X25519PrivateKey.generate(), os.urandom(32))
+        self._write(subject, fresh)
+        return fresh
+
+    def clear(self) -> None:
+        """The job is over: the next one gets fresh secrets."""
+        try:
+            for path in (self._path, *self._folder.glob("*" + _SHARES)):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{self._folder}: cannot be cleared ({error.strerror}); remove it by hand") from None
+
+    def keep_shares(self, session: bytes, owner: str, words: Words) -> None:
+        """Put an owner's shares on disk."""
+        content = words.astype("<u8", copy=False).tobytes()
+        self._replace(self._folder / (owner + _SHARES), [_seal(session, owner, content), content])
+
+    def shares(self, session: bytes, owner: str, count: int) -> Words | None:
+        """An owner's shares for this session, if they are here, whole and `count` words long."""
+        try:
+            with open(self._folder / (owner + _SHARES), "rb") as file:
+                seal = file.read(32)
+                content = file.read(8 * count + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError(f"{self._folder}: cannot be read ({error.strerror}); check the state folder") from None
+        if len(content) != 8 * count or seal != _seal(session, owner, content):
+            return None
+        return np.frombuffer(content, dtype="<u8").astype(np.uint64)
+
+    def _read(self, subject: str) -> Secrets | None:
+        """What is kept, if it is whole and about the same rows; anything else is replaced."""
+        try:
+            with open(self._path, "rb") as file:
+                fields = json.loads(file.read(_MAX_BYTES))
+            if fields["version"] != _VERSION or fields["subject"] != subject:
+                return None
+            seed, private, nonce = (bytes.fromhex(fields[name]) for name in ("seed", "x25519", "nonce"))
+            if (len(seed), len(nonce)) != (prg.KEY_BYTES, 32):
+                return None
+            return Secrets(seed, X25519PrivateKey.from_private_bytes(private), nonce)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError(f"{self._path}: cannot be read ({error.strerror}); check the state folder") from None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def _write(self, subject: str, secrets: Secrets) -> None:
+        fields = {
+            "version": _VERSION,
+            "subject": subject,
+            "seed": secrets.seed.hex(),
+            "x25519": secrets.x25519.private_bytes_raw().hex(),
+            "nonce": secrets.nonce.hex(),
+        }
+        self._replace(self._path, [json.dumps(fields).encode()])
+
+    def _replace(self, path: Path, parts: Sequence[bytes]) -> None:
+        """Write a file so that it is there as a whole or not at all, whenever the machine stops."""
+        temporary = path.with_name(path.name + ".new")
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary.unlink(missing_ok=True)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                for part in parts:
+                    file.write(part)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            _sync_folder(self._folder)
+        except OSError as error:
+            raise ConfigError(
+                f"{self._folder}: cannot keep state there ({error.strerror}); free or choose another --state"
+            ) from None
+
+
+def _seal(session: bytes, owner: str, content: bytes) -> bytes:
+    """Tells a whole file of this session and owner from any other."""
+    digest = hashlib.sha256(framed(b"secfc/v1/kept-shares", session, owner.encode()))
+    digest.update(content)
+    return digest.digest()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

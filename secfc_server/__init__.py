@@ -1,0 +1,1 @@
+"""The coordinating server of a SecFC federation."""

@@ -1,0 +1,208 @@
+"""`secfc-server`: run the server of a federation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from secfc import __version__, config, exits, kernels, kit, logs, plan, rpc
+from secfc.coins import Coins
+from secfc.errors import ConfigError, InvalidInput, JobFailed
+from secfc.kit import Kit
+from secfc.logs import say
+from secfc.v1 import secfc_pb2, secfc_pb2_grpc
+from secfc_server import progress, result
+from secfc_server.coordinator import Coordinator, Deadlines, Phase
+from secfc_server.journal import Journal
+from secfc_server.service import Service
+
+log = logging.getLogger("secfc.server")
+LINGER_SECONDS = 2.5  # after the end, so that clients and `secfc status --watch` hear of it
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--kit", "kit_path", required=True, type=click.Path(path_type=Path), help="The server's kit folder.")
+@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for result.json; default: the kit.")
+@click.option(
+    "--state", type=click.Path(path_type=Path), default=None, help="Folder of the journal; default: KIT/state."
+)
+@click.option("--new", is_flag=True, help="Forget an earlier job, finished or not, and begin a new one.")
+@click.option("--bind", default=None, help="Address to listen on; default: as federation.toml says.")
+@click.option("--join-timeout", type=float, default=600.0, show_default=True, help="Seconds to wait for all clients.")
+@click.option("--share-timeout", type=float, default=3600.0, show_default=True, help="Seconds the exchange may take.")
+@click.option("--round-timeout", type=float, default=300.0, show_default=True, help="Seconds a round may take.")
+@click.option("--seed", default=None, help="Start from this text instead of fresh coins, to repeat a run.")
+@click.option("--reflection", "reflect", is_flag=True, help="Let tools such as grpcurl list the services.")
+@click.option("--log-format", type=click.Choice(logs.FORMATS), default="text", show_default=True)
+@click.option("--quiet", is_flag=True, help="Warnings and errors only.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on standard output.")
+@click.version_option(__version__, prog_name="secfc-server")
+def command(
+    kit_path: Path,
+    out: Path | None,
+    state: Path | None,
+    new: bool,
+    bind: str | None,
+    join_timeout: float,
+    share_timeout: float,
+    round_timeout: float,
+    seed: str | None,
+    reflect: bool,
+    log_format: str,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Coordinate one clustering job: wait for every client of federation.toml, drive sharing and rounds, write
+    result.json, and end. Killed at any moment, the same command goes on with the
+    job; a finished job says so. Exit codes: 0 done, 2 wrong usage or configuration, 3 a client could not be waited for
+    any longer, 4 the job failed, 130 or 143 stopped by a signal."""
+    logs.configure(log_format, quiet)
+    loaded = kit.load(kit_path)
+    if loaded.party_name != config.SERVER:
+        raise ConfigError(f"{kit_path} is the kit of {loaded.party_name}; secfc-server needs the server's")
+    if min(join_timeout, share_timeout, round_timeout) <= 0:
+        raise InvalidInput("timeouts must be positive numbers of seconds")
+    made = plan.of(loaded.federation)
+    folder = out or kit_path
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such folder; create it or choose another --out")
+    deadlines = replace(Deadlines(), join=join_timeout, share=share_timeout, round=round_timeout)
+    journal = _open(state or kit_path / "state", loaded, new)
+    kept = journal.begin(os.urandom(32) if seed is None else seed.encode())
+    coordinator = Coordinator(
+        loaded.federation,
+        made,
+        kit.verifier(loaded),
+        coins=Coins(kept.seed),
+        deadlines=deadlines,
+        now=time.monotonic(),
+    )
+    coordinator.resume(kept.introductions, kept.done, kept.state, kept.records, kept.epoch - 1, time.monotonic())
+    _tell_resumed(coordinator)
+    job = _Job(loaded, coordinator, journal, folder, bind or loaded.federation.server.bind, log_format, quiet)
+    code = asyncio.run(job.run(reflect))
+    if as_json:
+        click.echo(json.dumps(job.described()))
+    if code:
+        click.echo("stopped; start the same command again to go on", err=True)
+    elif coordinator.failure is not None:
+        raise coordinator.failure
+    return code
+
+
+def _open(folder: Path, loaded: Kit, new: bool) -> Journal:
+    digest = loaded.federation.digest()
+    if new:
+        Journal.remove(folder)
+    return Journal(folder, digest)
+
+
+def _tell_resumed(coordinator: Coordinator) -> None:
+    if coordinator.phase is Phase.FINISHED:
+        text = "this job is finished already; use --new for a new one"
+        say(log, text, result=result.FILE, missing=coordinator.missing())
+    elif coordinator.phase is not Phase.JOINING:
+        rounds = coordinator.rounds
+        say(
+            log, "going on with an unfinished job", phase=coordinator.phase.value, round=rounds.version if rounds else 0
+        )
+
+
+class _Job:
+    """The process around the machine: gRPC, signals, time and files."""
+
+    def __init__(
+        self,
+        loaded: Kit,
+        coordinator: Coordinator,
+        journal: Journal,
+        folder: Path,
+        bind: str,
+        log_format: str,
+        quiet: bool,
+    ) -> None:
+        self._kit, self._coordinator, self._folder, self._bind = loaded, coordinator, folder, bind
+        self._journal = journal
+        self._style = (log_format, quiet)
+        self._started = time.monotonic()
+
+    def described(self) -> dict[str, object]:
+        return result.describe(self._coordinator, time.monotonic() - self._started)
+
+    async def run(self, reflect: bool) -> int:
+        service = Service(self._coordinator, self._journal)
+        listener = rpc.server()
+        secfc_pb2_grpc.add_CoordinatorServicer_to_server(service, listener)
+        checks = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(checks, listener)
+        if reflect:
+            names = [secfc_pb2.DESCRIPTOR.services_by_name["Coordinator"].full_name, health.SERVICE_NAME]
+            reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], listener)
+        port = rpc.listen(listener, self._kit, self._bind)
+        await listener.start()
+        await checks.set("", health_pb2.HealthCheckResponse.SERVING)
+        say(log, "listening", bind=self._bind, port=port, expires=self._kit.expires.date())
+        stopped = exits.stop_signals()
+        warming = asyncio.create_task(asyncio.to_thread(kernels.warm))
+        try:
+            return await self._drive(service, stopped)
+        finally:
+            await warming
+            await checks.enter_graceful_shutdown()
+            await listener.stop(grace=2.0)
+
+    async def _drive(self, service: Service, stopped: asyncio.Future[int]) -> int:
+        monitor = progress.Monitor(self._coordinator)
+        with logs.terminal(*self._style) as line:
+            while not self._over():
+                service.tick()
+                monitor.look(service.now())
+                if line is not None:
+                    line.update(monitor.line())
+                await asyncio.wait({stopped}, timeout=0.1)
+                if stopped.done():
+                    self._coordinator.fail(JobFailed("the server was stopped"), service.now())
+                    service.notify()
+                    await asyncio.sleep(0.2)  # lets followers hear it
+                    return stopped.result()
+            monitor.look(service.now())
+        self._save()
+        if self._coordinator.phase is Phase.FINISHED:
+            await self._wait_for_labels(service, stopped)
+            monitor.look(service.now())
+            self._save()
+        await asyncio.wait({stopped}, timeout=LINGER_SECONDS)
+        return 0
+
+    def _over(self) -> bool:
+        return self._coordinator.phase in (Phase.FINISHED, Phase.FAILED)
+
+    async def _wait_for_labels(self, service: Service, stopped: asyncio.Future[int]) -> None:
+        deadline = service.now() + self._coordinator.deadlines.finish
+        while self._coordinator.missing() and service.now() < deadline and not stopped.done():
+            await asyncio.wait({stopped}, timeout=0.05)
+        if self._coordinator.missing():
+            say(log, "labels not fetched", level=logging.WARNING, missing=self._coordinator.missing())
+
+    def _save(self) -> None:
+        path = self._folder / result.FILE
+        result.write(path, self.described())
+        say(log, "result written", file=path)
+
+
+def main() -> None:
+    """Entry point."""
+    exits.run(command, "secfc-server")
+
+
+if __name__ == "__main__":
+    main()

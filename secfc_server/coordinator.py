@@ -1,0 +1,432 @@
+"""The server's side of a job as a machine: no sockets, threads, files or clocks; time comes in as a number.
+
+Phases and what moves them:
+
+    JOINING   every client of the roster has introduced itself                              → SHARING
+    SHARING   every client holds every other's shares, of the very share sets introduced    → ROUNDS
+    ROUNDS    `Rounds` asks, gathers and decodes until the assignment repeats               → FINISHED
+    any       a deadline passes, or nothing can go on                                       → FAILED
+
+Invariants: a message from a wrong sender, for another attempt or with a wrong length changes nothing; FINISHED and FAILED
+are final. What a client needs to know is not queued but derived: `news` compares what a follower has been told with where
+the job stands, so a client that reconnects, or was no responder, catches up by the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from math import nan
+
+from secfc import events, wire
+from secfc.coins import Coins
+from secfc.config import Federation
+from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, SecfcError, Unavailable, WrongSender
+from secfc.lloyd import Clustering, Progress, State
+from secfc.plan import Plan
+from secfc_server.rounds import RoundRecord, Rounds, Work
+
+SLOWER = 5.0  # a responder so many times slower than the others is replaced, if others can take its place
+ATTEMPTS_A_START = 1 << 16  # attempts of one process of the server are numbered in a range of their own
+
+
+class Phase(Enum):
+    """Where a job stands."""
+
+    JOINING = "joining"
+    SHARING = "sharing"
+    ROUNDS = "rounds"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Seconds the server waits before it gives up or asks others."""
+
+    join: float = 600.0
+    share: float = 3600.0
+    round: float = 300.0
+    lost: float = 5.0  # a responder that has been gone for so long is replaced, if others can take its place
+    finish: float = 120.0
+
+
+@dataclass
+class Member:
+    """What the server knows of one client."""
+
+    introduction: events.Introduction | None = None
+    instance: bytes = b""
+    connected: bool = False
+    seen: float = 0.0  # when it last came, went or sent something
+    held: events.Held | None = None
+    done: bool = False
+    pace: float = 0.0  # smoothed seconds from question to complete upload; the quick are asked first
+    uploaded_bytes: int = 0
+    broken: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can answer a request."""
+        return self.connected and self.held is not None
+
+
+@dataclass
+class Cursor:
+    """What one follower has been told."""
+
+    roster: bool = False
+    version: int = 0
+    asked: tuple[int, int] = (0, 0)
+    waiting: events.Waiting | None = None
+    ended: bool = False
+
+
+class Coordinator:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        plan: Plan,
+        verify: Callable[[events.Introduction], None],
+        *,
+        coins: Coins | None = None,
+        deadlines: Deadlines | None = None,
+        now: float = 0.0,
+    ) -> None:
+        """`verify` raises unless an introduction is signed by the certificate of the client it names."""
+        self.federation, self.plan = federation, plan
+        self.deadlines = deadlines or Deadlines()
+        self.phase = Phase.JOINING
+        self.failure: SecfcError | None = None
+        self.members = {name: Member() for name in federation.roster}
+        self.phase_seconds: dict[str, float] = {}
+        self.rounds: Rounds | None = None
+        self.changes = 0  # grows with everything a follower may want to know
+        self._coins = coins or Coins()
+        self._verify = verify
+        self._since = now
+        self._digest = federation.digest()
+        self._attempts_before = 0
+        self._index = {name: j for j, name in enumerate(federation.roster)}
+
+    # --- joining -----------------------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> int:
+        """Rows of all clients that have joined."""
+        return sum(introduction.rows for introduction in self._introductions())
+
+    def join(self, sender: str, digest: bytes, instance: bytes, introduction: events.Introduction, now: float) -> None:
+        """A client introduces itself."""
+        member = self._member(sender)
+        if introduction.name != sender:
+            raise WrongSender(f"the certificate says {sender}, the introduction {wire.line(introduction.name)}")
+        if digest != self._digest:
+            raise OutOfTurn("your federation.toml differs from the server's; get the same file to every party")
+        if member.introduction and member.instance != instance and member.connected:
+            raise AlreadyJoined(f"another process has joined as {sender} and is alive; stop it first")
+        self._verify(introduction)
+        if self.failure is not None:
+            raise JobFailed(str(self.failure))
+        if self.phase is Phase.JOINING:
+            self._check_rows(sender, introduction)
+        elif member.introduction is None or not _same(member.introduction, introduction, digest):
+            if member.done:
+                raise OutOfTurn(
+                    f"this job is finished and {sender} has its labels; a new one needs the server started anew"
+                )
+            raise OutOfTurn(f"the job has begun with other shares of {sender}; a new job needs the server started anew")
+        if member.instance != instance:
+            member.held = None  # a new process tells by itself what it holds
+        member.introduction, member.instance, member.seen = introduction, instance, now
+        self._changed()
+        if self.phase is Phase.JOINING and all(m.introduction for m in self.members.values()):
+            self._begin_sharing(now)
+
+    def _check_rows(self, sender: str, introduction: events.Introduction) -> None:
+        total = introduction.rows + sum(other.rows for other in self._introductions() if other.name != sender)
+        if total > self.federation.max_rows:
+            raise Malformed(f"{total} rows in all exceed max_rows = {self.federation.max_rows} of federation.toml")
+
+    def _begin_sharing(self, now: float) -> None:
+        if self.rows < self.federation.k:
+            self.fail(JobFailed(f"{self.rows} rows in all cannot make k = {self.federation.k} clusters"), now)
+            return
+        self._enter(Phase.SHARING, now)
+
+    def roster(self) -> tuple[events.Introduction, ...]:
+        """Everybody's introduction, once all have joined; empty before."""
+        return () if self.phase is Phase.JOINING else self._introductions()
+
+    def _introductions(self) -> tuple[events.Introduction, ...]:
+        return tuple(m.introduction for m in self.members.values() if m.introduction)
+
+    # --- coming, going and reporting -----------------------------------------------------------------------------------
+
+    def connected(self, sender: str, instance: bytes, now: float) -> None:
+        """A client follows the job."""
+        member = self._own(sender, instance)
+        member.connected, member.seen = True, now
+        self._changed()
+        self._ask_if_idle(now)
+
+    def disconnected(self, sender: str, instance: bytes, now: float) -> None:
+        """A client's stream has ended."""
+        member = self._member(sender)
+        if member.instance == instance:
+            member.connected, member.seen = False, now
+            self._changed()
+
+    def report(self, sender: str, instance: bytes, report: events.Report, now: float) -> None:
+        """A client tells something besides an upload."""
+        member = self._own(sender, instance)
+        match report:
+            case events.Held():
+                self._held(member, report, now)
+            case events.Unreachable():
+                self._unreachable(member, report)
+            case events.Done():
+                if self.phase is not Phase.FINISHED:
+                    raise OutOfTurn("the job is not finished")
+                member.done = True
+            case events.Stopped():
+                self._stopped(sender, member, report.reason, now)
+        self._changed()
+
+    def _held(self, member: Member, report: events.Held, now: float) -> None:
+        if self.phase is Phase.JOINING:
+            raise OutOfTurn("nobody can hold everybody's shares before everybody has joined")
+        members = self._introductions()
+        if report.digest != events.holdings(events.session(self._digest, members), members):
+            raise Malformed("the share sets you hold are not those of this job; start the client anew")
+        member.held = report
+        if self.phase is Phase.SHARING and all(m.held for m in self.members.values()):
+            self._begin_rounds(now)
+        self._ask_if_idle(now)
+
+    def _unreachable(self, member: Member, report: events.Unreachable) -> None:
+        if report.peer not in self.members:
+            raise Malformed("the unreachable client is not in the roster")
+        if report.reason:
+            member.broken[report.peer] = report.reason
+        else:
+            member.broken.pop(report.peer, None)
+
+    def _stopped(self, sender: str, member: Member, reason: str, now: float) -> None:
+        member.connected, member.seen = False, now
+        if self.phase is Phase.JOINING:
+            member.introduction, member.instance = None, b""
+        elif self.phase is Phase.SHARING:
+            self.fail(JobFailed(f"{sender} stopped while shares were exchanged: {reason}"), now)
+
+    # --- rounds --------------------------------------------------------------------------------------------------------
+
+    def _begin_rounds(self, now: float) -> None:
+        self.rounds = Rounds(self.plan, self._clustering(), attempts_before=self._attempts_before)
+        self._enter(Phase.ROUNDS, now)
+        self._ask_if_idle(now)
+
+    def _clustering(self) -> Clustering:
+        f = self.federation
+        return Clustering(self.rows, f.k, start=f.seeding, coins=self._coins, max_rounds=f.max_rounds)
+
+    def resume(
+        self,
+        introductions: Mapping[str, events.Introduction],
+        done: Collection[str],
+        state: State | None,
+        records: Sequence[RoundRecord],
+        starts: int,
+        now: float,
+    ) -> None:
+        """Go on with a job that an earlier process of this server began. `starts` counts the processes before."""
+        self._attempts_before = starts * ATTEMPTS_A_START
+        if set(introductions) != set(self.members):
+            return  # nobody was told a roster, so everybody simply joins again
+        for name, member in self.members.items():
+            member.introduction, member.done = introductions[name], name in done
+            member.seen = now
+        self._enter(Phase.SHARING, now)
+        if state is None:
+            return
+        clustering = self._clustering()
+        clustering.resume(state)
+        self.rounds = Rounds(self.plan, clustering, attempts_before=self._attempts_before)
+        self.rounds.records = list(records)
+        self._enter(Phase.FINISHED if self.rounds.done else Phase.ROUNDS, now)
+
+    def _ask(self, rounds: Rounds, now: float) -> None:
+        names = [name for name, member in self.members.items() if member.ready]
+        names.sort(key=lambda name: self.members[name].pace)
+        rounds.ask([self._index[name] for name in names], now)
+        self._changed()
+
+    def _ask_if_idle(self, now: float) -> None:
+        idle = self.rounds is not None and self.rounds.attempt is None and not self.rounds.busy
+        if self.phase is Phase.ROUNDS and self.rounds is not None and idle:
+            self._ask(self.rounds, now)
+
+    def upload(
+        self, sender: str, name: tuple[int, int], chunk: events.Chunk, compute_seconds: float, now: float
+    ) -> bool:
+        """A piece of a responder's upload for (request, attempt); True when that upload is complete."""
+        member = self._member(sender)
+        if self.phase is not Phase.ROUNDS or self.rounds is None or self.rounds.attempt is None:
+            raise OutOfTurn("no distances are wanted now")
+        started = self.rounds.attempt.started
+        complete = self.rounds.upload(self._index[sender], name, chunk, compute_seconds, now)
+        member.uploaded_bytes += chunk.words.nbytes
+        member.seen = now
+        if complete:
+            member.pace = (member.pace + now - started) / 2 if member.pace else now - started
+        return complete
+
+    def take_work(self) -> Work | None:
+        """The decoding of a round whose uploads are complete; handed out once."""
+        return self.rounds.take_work() if self.phase is Phase.ROUNDS and self.rounds is not None else None
+
+    def record(self, progress: Progress, decode_seconds: float, now: float) -> RoundRecord:
+        """What to write down of a round whose work is done, before `complete`."""
+        if self.rounds is None:
+            raise OutOfTurn("no work was handed out")
+        return self.rounds.record(progress, decode_seconds, now)
+
+    def complete(self, record: RoundRecord, now: float) -> None:
+        """The work is done and written down: go on."""
+        if self.rounds is None:
+            raise OutOfTurn("no work was handed out")
+        self.rounds.complete(record)
+        if self.phase is not Phase.ROUNDS:  # it has failed meanwhile, and stays so
+            return
+        if self.rounds.done:
+            self._enter(Phase.FINISHED, now)
+        else:
+            self._ask(self.rounds, now)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Deadlines. Call it about once a second."""
+        waited = now - self._since
+        if self.phase is Phase.JOINING and waited > self.deadlines.join:
+            self.fail(Unavailable(f"after {waited:.0f} s these have not joined: {', '.join(self.missing())}"), now)
+        elif self.phase is Phase.SHARING and waited > self.deadlines.share:
+            late = f"after {waited:.0f} s these do not hold all shares: {', '.join(self.missing())}"
+            self.fail(Unavailable("; ".join([late, *self.broken_links()])), now)
+        elif self.phase is Phase.ROUNDS and self.rounds is not None and not self.rounds.busy:
+            self._tick_round(self.rounds, now)
+
+    def _tick_round(self, rounds: Rounds, now: float) -> None:
+        attempt = rounds.attempt
+        if attempt is None:
+            self._ask(rounds, now)
+            if rounds.attempt is None and now - max(m.seen for m in self.members.values()) > self.deadlines.round:
+                need = self.plan.responders
+                self.fail(
+                    Unavailable(f"fewer than {need} clients are ready; missing: {', '.join(self.missing())}"), now
+                )
+            return
+        names = self.federation.roster
+        late = [names[j] for j in attempt.decoder.missing()]
+        gone = [n for n in late if not self.members[n].connected and now - self.members[n].seen > self.deadlines.lost]
+        waited = now - attempt.started
+        quick = [n for n in names if self.members[n].ready and n not in late]
+        replaceable = len(quick) >= self.plan.responders
+        if waited > self.deadlines.round and not replaceable:
+            self.fail(Unavailable(f"no upload for round {attempt.request.number} from: {', '.join(late)}"), now)
+        elif gone or (replaceable and waited > self._patience(quick)):
+            for name in late:  # whoever kept us waiting is asked last from now on
+                self.members[name].pace = max(self.members[name].pace, waited)
+            self._ask(rounds, now)
+
+    def _patience(self, quick: Sequence[str]) -> float:
+        """How long a round may hang on a client that is connected but silent (frozen, swapping, cut off without a word)."""
+        return max(self.deadlines.lost, SLOWER * max(self.members[name].pace for name in quick))
+
+    def missing(self) -> tuple[str, ...]:
+        """Whom the job waits for now."""
+        if self.phase is Phase.ROUNDS and self.rounds is not None and self.rounds.attempt is not None:
+            return tuple(self.federation.roster[j] for j in self.rounds.attempt.decoder.missing())
+        waits_for: dict[Phase, Callable[[Member], bool]] = {
+            Phase.JOINING: lambda member: member.introduction is None,
+            Phase.SHARING: lambda member: member.held is None,
+            Phase.ROUNDS: lambda member: not member.ready,
+        }
+        waits_for |= dict.fromkeys((Phase.FINISHED, Phase.FAILED), lambda member: not member.done)
+        return tuple(name for name, member in self.members.items() if waits_for[self.phase](member))
+
+    def broken_links(self) -> list[str]:
+        """Links that clients reported as broken, for people."""
+        return [f"{a} cannot reach {b}: {why}" for a, m in self.members.items() for b, why in m.broken.items()]
+
+    def fail(self, error: SecfcError, now: float) -> None:
+        """End the job without a result; once it has ended, nothing changes."""
+        if self.phase not in (Phase.FINISHED, Phase.FAILED):
+            self.failure = error
+            self._enter(Phase.FAILED, now)
+
+    def _enter(self, phase: Phase, now: float) -> None:
+        self.phase_seconds[self.phase.value] = now - self._since
+        self.phase, self._since = phase, now
+        self._changed()
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def _member(self, sender: str) -> Member:
+        if sender not in self.members:
+            raise WrongSender("only clients of the roster take part in a job")
+        return self.members[sender]
+
+    def _own(self, sender: str, instance: bytes) -> Member:
+        member = self._member(sender)
+        if member.introduction is None or member.instance != instance:
+            raise OutOfTurn("join first; another process may have joined under this name since")
+        return member
+
+    # --- what a follower should know ------------------------------------------------------------------------------------
+
+    def news(self, sender: str, cursor: Cursor, now: float) -> list[events.Event]:
+        """What this client has not been told yet; moves the cursor."""
+        out: list[events.Event] = []
+        if self.phase in (Phase.SHARING, Phase.ROUNDS, Phase.FINISHED) and not cursor.roster:
+            cursor.roster = True
+            out.append(events.Roster(self._introductions()))
+        if self.phase in (Phase.ROUNDS, Phase.FINISHED) and self.rounds is not None:
+            out += self._round_news(self.rounds, sender, cursor, now)
+        if self.phase in (Phase.FINISHED, Phase.FAILED) and not cursor.ended:
+            cursor.ended = True
+            out.append(events.Failed(str(self.failure)) if self.failure else self._finished())
+        waiting = events.Waiting(self.phase.value, self.missing())
+        if self.phase in (Phase.JOINING, Phase.SHARING) and waiting != cursor.waiting:
+            cursor.waiting = waiting
+            out.append(waiting)
+        return out
+
+    def _round_news(self, rounds: Rounds, sender: str, cursor: Cursor, now: float) -> list[events.Event]:
+        out: list[events.Event] = []
+        if cursor.version != rounds.version and not rounds.busy:
+            out += rounds.assignment(cursor.version, wire.CHUNK_BYTES)
+            cursor.version = rounds.version
+        if rounds.attempt is not None and rounds.attempt.name != cursor.asked:
+            left = self.deadlines.round - (now - rounds.attempt.started)
+            question = rounds.question(self._index[sender], left)
+            if question is not None:
+                out.append(question)
+                cursor.asked = rounds.attempt.name
+        return out
+
+    def _finished(self) -> events.Finished:
+        if self.rounds is None or not self.rounds.records:
+            raise JobFailed("a job cannot finish without a round")
+        loss = self.rounds.records[-1].inertia
+        clustering = self.rounds.clustering
+        inertia = nan if loss is None else loss
+        return events.Finished(self.rounds.version, clustering.rounds, clustering.converged, inertia)
+
+
+def _same(one: events.Introduction, other: events.Introduction, digest: bytes) -> bool:
+    return one.statement(digest) == other.statement(digest)

@@ -1,0 +1,170 @@
+"""What the server must not forget: a SQLite file (WAL) that is brought up to date before anything depends on it.
+
+Kept: which federation the job belongs to, the coins' seed, everybody's introduction, who has its labels, and after every
+completed request the clustering's state and its record. Not kept: what clients tell again when they come back, and uploads,
+distances and attempts, which a restarted server asks for again. `epoch` counts the server's starts; attempts are numbered
+from it, so that no restart reuses an attempt's number.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from secfc import events
+from secfc.errors import ConfigError
+from secfc.lloyd import State
+from secfc_server.rounds import RoundRecord
+
+FILE = "journal.sqlite"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS members (name TEXT PRIMARY KEY, introduction TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS rounds (number INTEGER PRIMARY KEY, record TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), fields TEXT NOT NULL, labels BLOB NOT NULL);
+"""
+_VERSION = b"1"
+_BYTES = ("share_set", "x25519", "nonce", "certificate", "signature")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a journal holds of a job."""
+
+    seed: bytes
+    epoch: int
+    introductions: dict[str, events.Introduction]
+    done: frozenset[str]
+    state: State | None
+    records: list[RoundRecord]
+
+
+class Journal:
+    """One job's journal. Every write is a transaction that is on disk when the call returns."""
+
+    def __init__(self, folder: Path, federation_digest: bytes) -> None:
+        self.path = folder / FILE
+        with self._translated():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.touch(mode=0o600, exist_ok=True)
+            self._database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=FULL")
+            self._database.executescript(_SCHEMA)
+        self._check(federation_digest)
+
+    def _check(self, digest: bytes) -> None:
+        version, owner = self._fact("version"), self._fact("federation")
+        if version not in (None, _VERSION):
+            raise ConfigError(f"{self.path}: written by another version; finish that job with it, or remove the file")
+        if owner not in (None, digest):
+            raise ConfigError(
+                f"{self.path}: belongs to a job of another federation.toml; use --new, or another --state"
+            )
+        self._put(version=_VERSION, federation=digest)
+
+    def begin(self, seed: bytes) -> Kept:
+        """Count a start, and tell what is kept; `seed` becomes the job's if it has none yet."""
+        epoch = int(self._fact("epoch") or b"0") + 1
+        kept_seed = self._fact("seed") or seed
+        self._put(epoch=b"%d" % epoch, seed=kept_seed)
+        with self._translated():
+            members = self._database.execute("SELECT name, introduction, done FROM members").fetchall()
+            records = self._database.execute("SELECT record FROM rounds ORDER BY number").fetchall()
+            return Kept(
+                seed=kept_seed,
+                epoch=epoch,
+                introductions={name: _introduction(text) for name, text, _ in members},
+                done=frozenset(name for name, _, done in members if done),
+                state=self._state(),
+                records=[_record(text) for (text,) in records],
+            )
+
+    def joined(self, introductions: tuple[events.Introduction, ...]) -> None:
+        """Everybody has joined: this is the roster of the job."""
+        rows = [(one.name, _introduction_text(one)) for one in introductions]
+        with self._transaction() as database:
+            database.executemany("INSERT OR IGNORE INTO members (name, introduction) VALUES (?, ?)", rows)
+
+    def done(self, name: str) -> None:
+        """A client has written its labels."""
+        with self._transaction() as database:
+            database.execute("UPDATE members SET done = 1 WHERE name = ?", (name,))
+
+    def advanced(self, state: State, record: RoundRecord) -> None:
+        """A request is complete: where the clustering stands now."""
+        fields = {name: value for name, value in asdict(state).items() if name != "labels"}
+        labels = state.labels.astype("<i4").tobytes()
+        with self._transaction() as database:
+            row = (record.number, json.dumps(asdict(record)))
+            database.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?)", row)
+            database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (json.dumps(fields), labels))
+
+    def close(self) -> None:
+        with self._translated():
+            self._database.close()
+
+    @staticmethod
+    def remove(folder: Path) -> None:
+        """Forget the job kept there, for a new one."""
+        for suffix in ("", "-wal", "-shm"):
+            (folder / (FILE + suffix)).unlink(missing_ok=True)
+
+    def _state(self) -> State | None:
+        found = self._database.execute("SELECT fields, labels FROM state").fetchone()
+        if found is None:
+            return None
+        return State(**json.loads(found[0]), labels=np.frombuffer(found[1], dtype="<i4").astype(np.int32))
+
+    def _fact(self, name: str) -> bytes | None:
+        with self._translated():
+            found = self._database.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return bytes(found[0]) if found else None
+
+    def _put(self, **facts: bytes) -> None:
+        with self._transaction() as database:
+            database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._translated():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+                self._database.execute("COMMIT")
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise ConfigError(
+                f"{self.path}: the journal cannot be used ({error}); free the disk or use --new"
+            ) from None
+        except (ValueError, KeyError, TypeError):
+            raise ConfigError(f"{self.path}: the journal is damaged; use --new to begin the job again") from None
+
+
+def _introduction_text(one: events.Introduction) -> str:
+    fields: dict[str, Any] = asdict(one)
+    return json.dumps(fields | {name: fields[name].hex() for name in _BYTES})
+
+
+def _introduction(text: str) -> events.Introduction:
+    fields = json.loads(text)
+    return events.Introduction(**(fields | {name: bytes.fromhex(fields[name]) for name in _BYTES}))
+
+
+def _record(text: str) -> RoundRecord:
+    fields = json.loads(text)
+    return RoundRecord(**(fields | {"responders": tuple(fields["responders"])}))

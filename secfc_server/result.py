@@ -1,0 +1,77 @@
+"""`result.json`: what a job found and what it cost."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from secfc.errors import ConfigError
+from secfc_server.coordinator import Coordinator
+
+FILE = "result.json"
+
+
+def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
+    """The result, or the failure, as plain values."""
+    names = coordinator.federation.roster
+    rounds = coordinator.rounds
+    records = rounds.records if rounds else []
+    clustering = rounds.clustering if rounds and not rounds.busy else None
+    members = coordinator.members
+    held = {name: member.held for name, member in members.items() if member.held}
+    return {
+        "federation": coordinator.federation.name,
+        "federation_digest": coordinator.federation.digest().hex(),
+        "state": coordinator.phase.value,
+        "reason": str(coordinator.failure) if coordinator.failure else None,
+        "clients": len(names),
+        "rows": coordinator.rows,
+        "k": coordinator.federation.k,
+        "privacy": coordinator.plan.wishes.privacy,
+        "segments": coordinator.plan.segments,
+        "responders": coordinator.plan.responders,
+        "lanes": coordinator.plan.field.lanes,
+        "uploads": coordinator.plan.wishes.uploads,
+        "rounds": clustering.rounds if clustering else 0,
+        "converged": clustering.converged if clustering else False,
+        "inertia": records[-1].inertia if records else None,
+        "cluster_sizes": clustering.sizes.tolist() if clustering else None,
+        "seconds": coordinator.phase_seconds | {"total": wire_seconds},
+        "bytes": {
+            "sharing_sent": {name: report.sent_bytes for name, report in held.items()},
+            "sharing_received": {name: report.received_bytes for name, report in held.items()},
+            "uploaded": {name: member.uploaded_bytes for name, member in members.items()},
+        },
+        "sharing_seconds": {name: report.seconds for name, report in held.items()},
+        "labels_written": [name for name, member in members.items() if member.done],
+        "history": [
+            {
+                "request": record.number,
+                "step": record.step,
+                "attempts": record.attempts,
+                "responders": [names[j] for j in record.responders],
+                "columns": record.columns,
+                "changed": record.changed,
+                "inertia": record.inertia,
+                "seconds": round(record.seconds, 6),
+                "compute_seconds": round(record.compute_seconds, 6),
+                "transport_seconds": round(record.transport_seconds, 6),
+                "waiting_seconds": round(record.waiting_seconds, 6),
+                "decode_seconds": round(record.decode_seconds, 6),
+                "upload_bytes": record.upload_bytes,
+            }
+            for record in records
+        ],
+    }
+
+
+def write(path: Path, result: dict[str, Any]) -> None:
+    """Replace the file as a whole, so that a reader never sees half of it."""
+    temporary = path.with_name(path.name + ".new")
+    try:
+        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None

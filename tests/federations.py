@@ -1,0 +1,130 @@
+"""Small federations for tests: a job described by plain values, and the protocol run on it in memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc import federation, plan
+from secfc.coins import Coins
+from secfc.decoding import Distances
+from secfc.field import Field
+from secfc.lloyd import Clustering, Progress
+from tests import reference
+
+
+def largest_eta(lanes: int, max_rows: int, features: int) -> int:
+    """The largest η with m²·d·(2η)² < Q for that many lanes (Appendix A), at most 2⁵³."""
+    room = (Field.of(lanes).modulus - 1) // (max_rows**2 * features)
+    return min(isqrt(room) // 2, 1 << 53)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A clustering job. `rows` are quantised; `owners[i]` says which client brings row i."""
+
+    rows: tuple[tuple[int, ...], ...]
+    clusters: int
+    owners: tuple[int, ...]
+    clients: int = 5
+    privacy: int = 1
+    segments: int = 1
+    uploads: str = "masked"
+    eta: int = 0
+    precision: int = 0
+    start: str = "k-means++"
+    initial: tuple[int, ...] | None = None
+    seed: int = 0
+    max_rounds: int = 300
+
+    @property
+    def features(self) -> int:
+        return len(self.rows[0])
+
+    def plan(self) -> plan.Plan:
+        eta = self.eta or max((abs(x) for row in self.rows for x in row), default=0) or 1
+        return plan.make(
+            plan.Wishes(
+                clients=self.clients,
+                privacy=self.privacy,
+                clusters=self.clusters,
+                features=self.features,
+                max_rows=len(self.rows),
+                bound=eta * 2.0**-self.precision,
+                precision=self.precision,
+                uploads=self.uploads,
+                segments=self.segments,
+            )
+        )
+
+    def coins(self) -> Coins:
+        return Coins(b"job %d" % self.seed)
+
+    def parts(self) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]]]:
+        """Rows and positions of every client, each client's in an order of its own."""
+        shuffle = random.Random(self.seed)
+        rows, positions = [], []
+        for j in range(self.clients):
+            mine = [i for i, owner in enumerate(self.owners) if owner == j]
+            shuffle.shuffle(mine)
+            positions.append(np.array(mine, dtype=np.int64))
+            rows.append(np.array([self.rows[i] for i in mine], dtype=np.int64).reshape(len(mine), self.features))
+        return rows, positions
+
+    def clustering(self) -> Recording:
+        initial = None if self.initial is None else np.array(self.initial, dtype=np.int32)
+        return Recording(
+            len(self.rows),
+            self.clusters,
+            start=self.start,
+            coins=self.coins(),
+            initial=initial,
+            max_rounds=self.max_rounds,
+        )
+
+    def expected(self) -> list[reference.Step]:
+        return reference.run(self.rows, self.clusters, self.start, self.coins(), self.initial, self.max_rounds)
+
+
+class Recording(Clustering):
+    """A clustering that remembers what every request brought, the exact inertia included."""
+
+    def absorb(self, distances: Distances) -> Progress:
+        progress = super().absorb(distances)
+        if not hasattr(self, "steps"):
+            self.steps: list[reference.Step] = []
+        self.steps.append(reference.Step(progress.phase.value, self.labels.tolist(), progress.inertia))
+        return progress
+
+
+def run(job: Job) -> tuple[federation.Result, list[reference.Step]]:
+    """The whole protocol on a job, R random responders a round."""
+    agreed = job.plan()
+    rows, positions = job.parts()
+    machine = job.clustering()
+
+    def choose(number: int) -> Sequence[int]:
+        return random.Random(job.seed * 1009 + number).sample(range(job.clients), agreed.responders)
+
+    result = federation.run(agreed, rows, lambda _: machine, positions=positions, choose=choose)
+    return result, machine.steps
+
+
+def check(job: Job) -> federation.Result:
+    """Run a job and compare every round with the reference: labels and exact inertia."""
+    result, steps = run(job)
+    expected = job.expected()
+    for number, (got, wanted) in enumerate(zip(steps, expected, strict=False), start=1):
+        assert got == wanted, f"request {number}: {got} instead of {wanted}"
+    assert len(steps) == len(expected)
+    assert result.labels.tolist() == expected[-1].labels
+    last = expected[-1].inertia
+    assert last is not None
+    assert result.inertia == float(last / Fraction(4) ** job.precision)
+    return result

@@ -1,0 +1,113 @@
+"""Killed at any moment and started again with the same command: the labels are those of the undisturbed job."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from secfc import local
+from secfc.errors import JobFailed
+from secfc.local import Local
+from tests.integration import helpers
+
+MOMENTS = ["joined", "sharing", "rounds", "round 7", "finished"]
+
+
+def make(
+    tmp_path: Path, sizes: tuple[int, ...] = (300, 500, 1, 399), **settings: object
+) -> tuple[Local, helpers.Parts]:
+    parts = helpers.split(helpers.mixture(sum(sizes), 12, 5, seed=3), sizes)
+    made = helpers.describe(parts, 6, precision=8, **settings)
+    return helpers.prepared(tmp_path, parts, made, environment={"SECFC_THREADS": "1"}), parts
+
+
+def kill(site: Local, party: str) -> None:
+    site.processes[party].kill()
+    site.processes[party].wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("party", ["client-2", "server"])
+def test_killed_and_started_again(tmp_path: Path, party: str, moment: str) -> None:
+    site, parts = make(tmp_path)
+    with local.running(site):
+        helpers.until(lambda: helpers.said(site, "server", moment), f"the server says {moment}")
+        kill(site, party)
+        site.start(party)
+        try:
+            site.wait(120)
+        except JobFailed:  # it was done, and the server knew, before it was killed
+            assert moment == "finished"
+            assert "has its labels" in site.last_words(party)
+            site.processes.pop(party)
+            site.wait(120)
+    helpers.check_labels(site, parts)
+
+
+@pytest.mark.slow
+def test_a_client_whose_kept_shares_are_torn_asks_for_them_again(tmp_path: Path) -> None:
+    site, parts = make(tmp_path)
+    with local.running(site):
+        helpers.until(lambda: helpers.in_rounds(site), "the first round")
+        kill(site, "client-2")
+        kept = sorted((site.kit("client-2") / "state").glob("*.shares"))
+        assert len(kept) == 3
+        kept[0].write_bytes(kept[0].read_bytes()[:-1])
+        kept[1].unlink()
+        site.start("client-2")
+        site.wait(120)
+    helpers.check_labels(site, parts)
+    again = helpers.said(site, "client-2", "going on after a restart")
+    assert again is not None
+    assert sorted(again["lacking"]) == ["client-1", "client-3"]
+
+
+@pytest.mark.slow
+def test_within_dropouts_a_killed_client_is_not_waited_for(tmp_path: Path) -> None:
+    site, parts = make(tmp_path, dropouts=1)
+    with local.running(site):
+        helpers.until(lambda: helpers.in_rounds(site, 3), "the third round")
+        kill(site, "client-1")
+        helpers.until(lambda: helpers.said(site, "server", "finished"), "the job ends without client-1")
+        site.start("client-1")  # and still gets its labels
+        site.wait(120)
+    helpers.check_labels(site, parts)
+
+
+@pytest.mark.slow
+def test_within_dropouts_a_frozen_client_is_replaced(tmp_path: Path) -> None:
+    site, parts = make(tmp_path, dropouts=1)
+    with local.running(site):
+        helpers.until(lambda: helpers.in_rounds(site, 3), "the third round")
+        frozen = site.processes["client-1"]
+        frozen.send_signal(signal.SIGSTOP)
+        try:
+            helpers.until(lambda: helpers.said(site, "server", "finished"), "the job ends without client-1")
+        finally:
+            frozen.send_signal(signal.SIGCONT)
+        site.wait(120)
+    helpers.check_labels(site, parts)
+
+
+@pytest.mark.slow
+def test_a_finished_job_says_so_and_a_new_one_can_begin(tmp_path: Path) -> None:
+    site, parts = make(tmp_path)
+    with local.running(site):
+        site.wait(120)
+    before = site.result()
+    again = Local(site.federation, site.folder)
+    try:
+        again.start("server")
+        again.wait(60)
+    finally:
+        again.stop()
+    said = [line["event"] for line in site.events("server")]
+    assert any("finished already; use --new" in event for event in said)
+    assert (site.result()["inertia"], site.result()["rounds"]) == (before["inertia"], before["rounds"])
+    fresh = Local(site.federation, site.folder, server_options=("--seed", "local", "--new"))
+    with local.running(fresh):
+        fresh.wait(120)
+    helpers.check_labels(fresh, parts)

@@ -1,0 +1,338 @@
+"""`secfc check`: every line against real kits, ports, files and gRPC servers with mutual TLS on this machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import grpc
+import pytest
+from click.testing import CliRunner, Result
+
+from secfc import config, tlsprobe
+from secfc.commands import check
+from secfc.config import Federation
+from secfc.provision import provision
+from tests.unit.test_status import PATIENCE, Fake, make_federation, on_a_terminal, reply, serving
+
+KIT = ["files", "key permissions", "key matches", "chain", "dates", "identity", "plan"]
+SERVER = ["server name", "server port", "server tls", "server clock", "server accepted"]
+ANSWER = ["server answers", "same federation"]
+ROWS = "patient,x,y\np1,0.5,-1\np2,0.25,1\n"
+TIMEOUT = ("--timeout", "10")  # nothing here waits for it, unless the machine is busy
+
+
+@pytest.fixture
+def federation() -> Federation:
+    return make_federation()
+
+
+@pytest.fixture
+def kits(federation: Federation, tmp_path: Path) -> Path:
+    return provision(federation, tmp_path / "kits").ca.parent
+
+
+@pytest.fixture
+def up(kits: Path, federation: Federation) -> Iterator[Fake]:
+    """The server is up."""
+    fake = Fake(reply(federation))
+    with serving(kits / "server", fake):
+        yield fake
+
+
+def run(folder: Path, *options: str) -> Result:
+    return CliRunner().invoke(check.command, ["--kit", str(folder), *TIMEOUT, *options])
+
+
+def found(folder: Path, *options: str) -> dict[str, tuple[str, str]]:
+    """Status and detail by name, from --json; the exit code and "ok" must fit, every detail is one line."""
+    result = run(folder, "--json", *options)
+    told = json.loads(result.stdout)
+    assert set(told) == {"ok", "findings"}
+    assert all(set(finding) == {"name", "status", "detail"} for finding in told["findings"])
+    assert all(len(finding["detail"].splitlines()) == 1 for finding in told["findings"])
+    failed = any(finding["status"] == "fail" for finding in told["findings"])
+    assert told["ok"] is not failed
+    assert result.exit_code == (1 if failed else 0)
+    return {finding["name"]: (finding["status"], finding["detail"]) for finding in told["findings"]}
+
+
+def failures(lines: dict[str, tuple[str, str]]) -> dict[str, str]:
+    return {name: detail for name, (status, detail) in lines.items() if status == "fail"}
+
+
+@pytest.mark.usefixtures("up")
+class TestClient:
+    """A client's kit, and the server is up."""
+
+    def test_everybody_is_up(self, kits: Path, tmp_path: Path) -> None:
+        rows = tmp_path / "rows.csv"
+        rows.write_text(ROWS)
+        with serving(kits / "b"), serving(kits / "c"):
+            lines = found(kits / "a", "--data", str(rows), "--id", "patient")
+        data = ["data", "data bounds", "data rows"]
+        assert list(lines) == [*KIT, *data, "own port", *SERVER, *ANSWER, "client b", "client c"]
+        assert {status for status, _ in lines.values()} == {"ok"}
+        assert "days left" in lines["dates"][1]
+        assert "phase joining, 1 of 3 clients have joined" in lines["server answers"][1]
+
+    def test_clients_that_are_not_up_yet_are_warnings(self, kits: Path) -> None:
+        with serving(kits / "c"):
+            lines = found(kits / "a")
+        assert failures(lines) == {}
+        assert lines["client c"][0] == "ok"
+        status, detail = lines["client b"]
+        assert status == "warn"
+        assert "a -> b not reachable yet" in detail
+        assert "start it" in detail
+
+    def test_a_client_of_another_provisioning_is_a_failure(
+        self, kits: Path, federation: Federation, tmp_path: Path
+    ) -> None:
+        strange = provision(federation, tmp_path / "strange").ca.parent
+        with serving(strange / "b"):
+            failed = failures(found(kits / "a"))
+        assert list(failed) == ["client b"]
+        assert "another authority" in failed["client b"]
+
+    def test_our_port_is_taken(self, kits: Path) -> None:
+        with serving(kits / "a"):
+            failed = failures(found(kits / "a"))
+        assert list(failed) == ["own port"]
+        assert "something (perhaps a running secfc-client) listens on it" in failed["own port"]
+
+    def test_another_federation_file(self, up: Fake, kits: Path, federation: Federation) -> None:
+        up.answers.append(reply(federation, federation_digest=b"\1" * 32))
+        up.answers.popleft()
+        failed = failures(found(kits / "a"))
+        assert list(failed) == ["same federation"]
+        assert federation.digest().hex()[:12] in failed["same federation"]
+
+    def test_a_server_that_does_not_tell_its_digest(self, up: Fake, kits: Path, federation: Federation) -> None:
+        up.answers.append(reply(federation, federation_digest=b""))
+        up.answers.popleft()
+        assert found(kits / "a")["same federation"][0] == "warn"
+
+    @pytest.mark.parametrize("phase", ["finished", "failed"])
+    def test_a_job_that_has_ended(self, up: Fake, kits: Path, federation: Federation, phase: str) -> None:
+        up.answers.append(reply(federation, phase, reason="b is gone"))
+        up.answers.popleft()
+        status, detail = found(kits / "a")["server answers"]
+        assert status == "warn"
+        assert f"its job has {phase}; for a new one start secfc-server anew (reason: b is gone)" in detail
+
+    def test_somebody_runs_under_our_name(self, up: Fake, kits: Path, federation: Federation) -> None:
+        told = reply(federation)
+        told.clients[0].connected = True
+        up.answers.append(told)
+        up.answers.popleft()
+        assert found(kits / "a")["server answers"][0] == "warn"
+
+    def test_the_service_refuses(self, up: Fake, kits: Path) -> None:
+        up.answers.append(grpc.StatusCode.PERMISSION_DENIED)
+        up.answers.popleft()
+        lines = found(kits / "a")
+        assert list(failures(lines)) == ["server answers"]
+        assert "same federation" not in lines
+
+
+class TestServerAway:
+    """What a client sees of a server that cannot be used."""
+
+    def test_down(self, kits: Path) -> None:
+        failed = failures(found(kits / "a"))
+        assert list(failed) == ["server port"]
+        assert "start it" in failed["server port"]
+        assert "the server must be up for this check" in failed["server port"]
+
+    def test_of_another_authority(self, kits: Path, federation: Federation, tmp_path: Path) -> None:
+        strange = provision(federation, tmp_path / "strange").ca.parent
+        with serving(strange / "server", Fake(reply(federation))):
+            failed = failures(found(kits / "a"))
+        assert list(failed) == ["server tls"]
+        assert "same provisioning" in failed["server tls"]
+
+    def test_without_the_service(self, kits: Path) -> None:
+        with serving(kits / "server"):
+            failed = failures(found(kits / "a"))
+        assert list(failed) == ["server answers"]
+
+    def test_the_service_says_nothing(self, kits: Path) -> None:
+        begin = time.monotonic()
+        with serving(kits / "server", Fake(None)):
+            failed = failures(found(kits / "a", "--timeout", "1"))
+        assert list(failed) == ["server answers"]
+        assert time.monotonic() - begin < PATIENCE / 2
+
+    def test_name_does_not_resolve(self, kits: Path) -> None:
+        file = kits / "a" / "federation.toml"
+        federation = config.load(file)
+        file.write_text(file.read_text().replace(federation.server.address, "nowhere.invalid:7000"))
+        failed = failures(found(kits / "a"))
+        assert list(failed) == ["server name"]
+        assert "nowhere.invalid does not resolve" in failed["server name"]
+
+    def test_accepts_and_says_nothing(self, kits: Path, federation: Federation) -> None:
+        with socket.create_server((federation.server.host, federation.server.port)):
+            failed = failures(found(kits / "a", "--timeout", "0.5"))
+        assert list(failed) == ["server tls"]
+
+    def test_a_hanging_resolver_does_not_hold_up_the_check(self, kits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tlsprobe, "probe", lambda *_: time.sleep(PATIENCE))
+        monkeypatch.setattr(check, "GRACE", 0.1)
+        begin = time.monotonic()
+        lines = found(kits / "a", "--timeout", "0.2")
+        assert time.monotonic() - begin < PATIENCE / 2
+        assert list(failures(lines)) == ["server"]
+        assert lines["client b"][0] == lines["client c"][0] == "warn"
+        assert "DNS hangs" in lines["client b"][1]
+
+
+class TestKit:
+    """Kits that are not in order: everything else that can be looked at is."""
+
+    def test_expired(self, federation: Federation, tmp_path: Path) -> None:
+        old = provision(federation, tmp_path / "old", days=10, now=datetime.now(UTC) - timedelta(days=20)).ca.parent
+        lines = found(old / "a")
+        assert list(failures(lines)) == ["dates"]
+        assert "expired on" in lines["dates"][1]
+        assert lines["plan"][0] == "ok"
+        assert lines["network"][0] == "skip"
+
+    def test_expires_soon(self, federation: Federation, tmp_path: Path) -> None:
+        short = provision(federation, tmp_path / "short", days=10).ca.parent
+        status, detail = found(short / "server")["dates"]
+        assert status == "warn"
+        assert "9 days left; ask whoever provisions for a new kit" in detail
+
+    def test_key_permissions(self, kits: Path) -> None:
+        (kits / "a" / "key.pem").chmod(0o644)
+        failed = failures(found(kits / "a"))
+        assert list(failed) == ["key permissions"]
+        assert "chmod 600" in failed["key permissions"]
+
+    def test_another_partys_key(self, kits: Path) -> None:
+        shutil.copy(kits / "b" / "key.pem", kits / "a" / "key.pem")
+        assert list(failures(found(kits / "a"))) == ["key matches"]
+
+    def test_empty_folder(self, tmp_path: Path) -> None:
+        lines = found(tmp_path)
+        assert {"files", "key permissions"} <= set(failures(lines))
+        assert "plan" not in lines
+
+    def test_no_folder(self, tmp_path: Path) -> None:
+        assert run(tmp_path / "nowhere").exit_code == 2
+
+    def test_a_plan_that_does_not_hold_together(self, tmp_path: Path) -> None:
+        federation = make_federation(privacy=2)
+        kits = provision(federation, tmp_path / "kits").ca.parent
+        failed = failures(found(kits / "server"))
+        assert list(failed) == ["plan"]
+        assert "use t = 1 or 5 clients" in failed["plan"]
+
+
+class TestServer:
+    """The server's kit."""
+
+    def test_in_order(self, kits: Path) -> None:
+        lines = found(kits / "server")
+        assert list(lines) == [*KIT, "own port", "client a", "client b", "client c"]
+        assert {status for status, _ in lines.values()} == {"ok"}
+
+    @pytest.mark.usefixtures("up")
+    def test_port_is_taken(self, kits: Path) -> None:
+        assert "perhaps a running secfc-server" in failures(found(kits / "server"))["own port"]
+
+    def test_bind_is_not_ours(self, kits: Path) -> None:
+        file = kits / "server" / "federation.toml"
+        bind = config.load(file).server.bind
+        file.write_text(file.read_text().replace(f'bind = "{bind}"', 'bind = "192.0.2.1:7000"'))
+        assert "not this machine's" in failures(found(kits / "server"))["own port"]
+
+    def test_a_clients_name_does_not_resolve(self, kits: Path) -> None:
+        file = kits / "server" / "federation.toml"
+        address = config.load(file).client("b").address
+        file.write_text(file.read_text().replace(f'address = "{address}"', 'address = "nowhere.invalid:7000"'))
+        lines = found(kits / "server")
+        assert failures(lines) == {}
+        assert lines["client b"][0] == "warn"
+
+    def test_it_holds_no_rows(self, kits: Path) -> None:
+        result = run(kits / "server", "--data", "rows.csv")
+        assert result.exit_code == 2
+        assert "holds no rows" in result.output
+
+
+class TestData:
+    """Rows; nothing else matters here, so the kit may be without a server."""
+
+    def lines(self, kits: Path, content: str, *options: str) -> dict[str, tuple[str, str]]:
+        file = kits / "rows.csv"
+        file.write_text(content)
+        lines = found(kits / "a", "--data", str(file), *options)
+        return {name: line for name, line in lines.items() if name.startswith("data")}
+
+    def test_in_order(self, kits: Path) -> None:
+        lines = self.lines(kits, ROWS, "--features", "y, x")
+        assert {status for status, _ in lines.values()} == {"ok"}
+        assert "2 rows, 2 features: y, x" in lines["data"][1]
+
+    def test_out_of_bounds(self, kits: Path) -> None:
+        lines = self.lines(kits, "x,y\n0.5,0.5\n0.5,7.25\n")
+        assert list(failures(lines)) == ["data bounds"]
+        assert "data row 2, column 'y'" in lines["data bounds"][1]
+        assert "7.25" not in lines["data bounds"][1]
+
+    @pytest.mark.parametrize(
+        ("content", "complaint"),
+        [("x,z\n1,1\n", "there is no column 'y'"), ("x,y\n1,nan\n", "not a finite number"), ("x,y\n1,\n", "missing")],
+    )
+    def test_unusable(self, kits: Path, content: str, complaint: str) -> None:
+        lines = self.lines(kits, content)
+        assert list(lines) == ["data"]
+        assert complaint in failures(lines)["data"]
+
+    def test_missing_file(self, kits: Path) -> None:
+        assert "cannot be opened" in failures(found(kits / "a", "--data", "nowhere.csv"))["data"]
+
+    def test_too_many_rows(self, kits: Path) -> None:
+        failed = failures(self.lines(kits, "x,y\n" + "0,0\n" * 11))
+        assert "11 rows, but max_rows = 10" in failed["data rows"]
+
+    def test_no_rows(self, kits: Path) -> None:
+        assert self.lines(kits, "x,y\n")["data rows"][0] == "warn"
+
+    def test_columns_without_a_file(self, kits: Path) -> None:
+        assert run(kits / "a", "--id", "patient").exit_code == 2
+
+    def test_rows_are_looked_at_even_if_the_kit_is_broken(self, kits: Path) -> None:
+        (kits / "a" / "key.pem").chmod(0o644)
+        assert self.lines(kits, ROWS, "--id", "patient")["data"][0] == "ok"
+
+
+def test_plain_output_is_one_line_a_check(up: Fake, kits: Path) -> None:
+    result = run(kits / "a")
+    lines = result.stdout.splitlines()
+    assert "\x1b" not in result.stdout
+    assert all(line.split()[0] in ("ok", "WARN") for line in lines[:-1])
+    assert lines[-1] == "ready, with 2 warnings: nothing failed"
+    assert result.exit_code == 0
+
+
+def test_plain_output_of_a_failure(kits: Path) -> None:
+    result = run(kits / "a")
+    assert result.exit_code == 1
+    assert [line for line in result.stdout.splitlines() if line.startswith("FAIL  server port")]
+    assert "1 of 12 checks failed, 2 warnings" in result.stdout.splitlines()[-1]
+
+
+def test_on_a_terminal_it_is_coloured_and_folds(kits: Path) -> None:
+    code, seen = on_a_terminal("check", "--kit", str(kits / "a"), columns=60)
+    assert code == 1
+    assert "\x1b[1;31mFAIL" in seen
+    assert "\x1b[32mok" in seen

@@ -1,0 +1,599 @@
+"""The server's machine on its own: joining, deadlines with a clock of the test's, attempts, and what is final."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from secfc import assignments, events
+from secfc.coins import Coins
+from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, Unavailable, WrongSender
+from secfc_server import result
+from secfc_server.coordinator import Coordinator, Cursor, Deadlines, Phase
+from tests.protocol.joined import (
+    deal,
+    introduce,
+    make_federation,
+    plan_of,
+    resigned,
+    snapshot,
+    strangers,
+    unchanged,
+    verifier,
+)
+
+DEADLINES = Deadlines(join=100.0, share=200.0, round=50.0, lost=5.0)
+
+
+class Server:
+    """A coordinator and the participants it serves, moved by hand. Instances are the client's number, 16 times."""
+
+    def __init__(self, clients: int = 4, sizes: tuple[int, ...] = (3, 4, 0, 5), **changes: Any) -> None:
+        self.federation = make_federation(clients, **changes)
+        self.machines = strangers(self.federation, deal(3, sizes))
+        self.now = 50.0
+        self.coordinator = Coordinator(
+            self.federation,
+            plan_of(self.federation),
+            verifier(self.federation),
+            coins=Coins(b"x"),
+            deadlines=DEADLINES,
+            now=self.now,
+        )
+
+    def instance(self, j: int) -> bytes:
+        return bytes([j]) * 16
+
+    def join(self, *clients: int) -> None:
+        for j in clients:
+            machine = self.machines[j]
+            self.coordinator.join(
+                machine.name, self.federation.digest(), self.instance(j), introduce(machine), self.now
+            )
+
+    def follow(self, *clients: int) -> None:
+        for j in clients:
+            self.coordinator.connected(f"c{j}", self.instance(j), self.now)
+
+    def lose(self, *clients: int) -> None:
+        for j in clients:
+            self.coordinator.disconnected(f"c{j}", self.instance(j), self.now)
+
+    def report(self, j: int, report: events.Report) -> None:
+        self.coordinator.report(f"c{j}", self.instance(j), report, self.now)
+
+    def held(self) -> events.Held:
+        c = self.coordinator
+        members = c._introductions()
+        digest = events.holdings(events.session(self.federation.digest(), members), members)
+        return events.Held(digest, 10, 20, 0.5)
+
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+        self.coordinator.tick(self.now)
+
+    def begin_rounds(self) -> None:
+        everybody = range(len(self.machines))
+        self.join(*everybody)
+        self.follow(*everybody)
+        for j in everybody:
+            self.report(j, self.held())
+
+    @property
+    def rounds(self) -> Any:
+        assert self.coordinator.rounds is not None
+        return self.coordinator.rounds
+
+    def responders(self) -> tuple[int, ...]:
+        found: tuple[int, ...] = self.rounds.attempt.responders
+        return found
+
+    def send(self, j: int, words: int | None = None, offset: int = 0) -> bool:
+        """Zeros instead of an upload; all of it unless told otherwise."""
+        attempt = self.rounds.attempt
+        due = attempt.decoder.shape.layout.words
+        chunk = events.Chunk(offset, due, np.zeros(due if words is None else words, np.uint64))
+        return self.coordinator.upload(f"c{j}", attempt.name, chunk, 0.5, self.now)
+
+    def finish_round(self) -> None:
+        for j in self.responders():
+            self.send(j)
+        work = self.coordinator.take_work()
+        assert work is not None
+        self.coordinator.complete(self.coordinator.record(work.run(), 0.1, self.now), self.now)
+
+    def finish(self) -> None:
+        while self.coordinator.phase is Phase.ROUNDS:
+            self.finish_round()
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+# --- joining ----------------------------------------------------------------------------------------------------------
+
+
+def test_sharing_begins_when_all_have_joined(server: Server) -> None:
+    server.join(0, 1, 3)
+    assert (server.coordinator.phase, server.coordinator.missing()) == (Phase.JOINING, ("c2",))
+    server.join(2)
+    assert (server.coordinator.phase, server.coordinator.rows) == (Phase.SHARING, 12)
+    assert server.coordinator.missing() == ("c0", "c1", "c2", "c3")
+
+
+def test_the_same_process_may_repeat_and_a_second_live_one_is_refused(server: Server) -> None:
+    server.join(0)
+    server.follow(0)
+    server.join(0)
+    c, digest = server.coordinator, server.federation.digest()
+    with (
+        unchanged(c),
+        pytest.raises(AlreadyJoined, match="another process has joined as c0 and is alive; stop it first"),
+    ):
+        c.join("c0", digest, b"B" * 16, introduce(server.machines[0]), server.now)
+    server.lose(0)
+    c.join("c0", digest, b"B" * 16, introduce(server.machines[0]), server.now)
+    with unchanged(c), pytest.raises(OutOfTurn, match="another process may have joined"):
+        server.follow(0)
+    c.connected("c0", b"B" * 16, server.now)
+    with unchanged(c):
+        server.lose(0)  # the old process's stream ends late
+    assert c.members["c0"].connected
+
+
+def test_before_sharing_a_new_process_may_bring_other_rows(server: Server) -> None:
+    server.join(0)
+    [other] = strangers(make_federation(1, privacy=0, uploads="open"), deal(9, [7]))
+    intro = resigned(introduce(other), server.federation, name="c0")
+    server.coordinator.join("c0", server.federation.digest(), b"B" * 16, intro, server.now)
+    assert server.coordinator.rows == 7
+
+
+def test_after_sharing_has_begun_only_the_same_shares_may_come_back(server: Server) -> None:
+    server.join(0, 1, 2, 3)
+    c, digest, mine = server.coordinator, server.federation.digest(), introduce(server.machines[0])
+    for change in ({"nonce": bytes(32)}, {"share_set": bytes(16)}, {"x25519": bytes(32)}, {"rows": 4}):
+        changed = resigned(mine, server.federation, **change)
+        with unchanged(c), pytest.raises(OutOfTurn, match="the job has begun with other shares of c0"):
+            c.join("c0", digest, b"B" * 16, changed, server.now)
+    c.join("c0", digest, b"B" * 16, mine, server.now)
+
+
+def test_another_federation_file_is_refused(server: Server) -> None:
+    with (
+        unchanged(server.coordinator),
+        pytest.raises(OutOfTurn, match=r"your federation\.toml differs from the server's"),
+    ):
+        server.coordinator.join("c0", bytes(32), b"A" * 16, introduce(server.machines[0]), 0.0)
+
+
+def test_a_name_that_is_not_the_certificates_is_refused(server: Server) -> None:
+    digest, other = server.federation.digest(), introduce(server.machines[1])
+    with (
+        unchanged(server.coordinator),
+        pytest.raises(WrongSender, match="the certificate says c0, the introduction c1"),
+    ):
+        server.coordinator.join("c0", digest, b"A" * 16, other, 0.0)
+    ugly = dataclasses.replace(other, name="c1\n\x1b[31m" + "x" * 1000)
+    with pytest.raises(WrongSender) as refused:
+        server.coordinator.join("c0", digest, b"A" * 16, ugly, 0.0)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 600
+
+
+def test_more_rows_than_allowed_are_refused() -> None:
+    server = Server(max_rows=10)
+    server.join(0, 1, 2)
+    with unchanged(server.coordinator), pytest.raises(Malformed, match="12 rows in all exceed max_rows = 10"):
+        server.join(3)
+    server.join(1)  # a repetition is not counted twice
+
+
+def test_too_few_rows_fail_the_job() -> None:
+    server = Server(sizes=(1, 0, 1, 0))
+    server.join(0, 1, 2, 3)
+    assert server.coordinator.phase is Phase.FAILED
+    assert isinstance(server.coordinator.failure, JobFailed)
+    assert str(server.coordinator.failure) == "2 rows in all cannot make k = 3 clusters"
+    assert server.coordinator.news("c0", Cursor(), 0.0) == [events.Failed("2 rows in all cannot make k = 3 clusters")]
+
+
+def test_a_client_that_stops_while_joining_may_come_back(server: Server) -> None:
+    server.join(0, 1)
+    server.report(0, events.Stopped("lunch"))
+    assert server.coordinator.missing() == ("c0", "c2", "c3")
+    server.join(0)
+    assert server.coordinator.missing() == ("c2", "c3")
+
+
+def test_a_client_that_stops_while_sharing_ends_the_job(server: Server) -> None:
+    server.join(0, 1, 2, 3)
+    server.report(1, events.Stopped("disk full"))
+    assert str(server.coordinator.failure) == "c1 stopped while shares were exchanged: disk full"
+
+
+# --- deadlines ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_join_deadline_names_who_is_missing(server: Server) -> None:
+    server.join(0, 2)
+    server.tick(100.0)
+    assert server.coordinator.phase is Phase.JOINING
+    server.tick(0.5)
+    assert isinstance(server.coordinator.failure, Unavailable)
+    assert str(server.coordinator.failure) == "after 100 s these have not joined: c1, c3"
+    assert server.coordinator.phase_seconds == {"joining": 100.5}
+
+
+def test_the_share_deadline_names_who_is_missing_and_which_links_are_broken(server: Server) -> None:
+    server.tick(99.0)
+    server.join(0, 1, 2, 3)
+    server.report(0, server.held())
+    server.report(2, server.held())
+    server.report(1, events.Unreachable("c3", "connection refused"))
+    server.report(2, events.Unreachable("c3", "no route"))
+    server.report(2, events.Unreachable("c3", ""))
+    server.tick(200.0)
+    assert server.coordinator.phase is Phase.SHARING, "the clock starts anew with every phase"
+    assert server.coordinator.missing() == ("c1", "c3")
+    server.tick(1.0)
+    assert isinstance(server.coordinator.failure, Unavailable)
+    assert str(server.coordinator.failure) == (
+        "after 201 s these do not hold all shares: c1, c3; c1 cannot reach c3: connection refused"
+    )
+
+
+def test_the_round_deadline_names_who_is_missing() -> None:
+    server = Server(3, (3, 4, 5))
+    server.begin_rounds()
+    server.send(1)
+    server.tick(50.0)
+    assert server.coordinator.phase is Phase.ROUNDS
+    server.tick(0.1)
+    assert isinstance(server.coordinator.failure, Unavailable)
+    assert str(server.coordinator.failure) == "no upload for round 1 from: c0, c2"
+
+
+def test_too_few_connected_clients_are_named_after_the_round_deadline() -> None:
+    server = Server(3, (3, 4, 5))
+    server.begin_rounds()
+    server.tick(20.0)
+    server.lose(1)
+    server.tick(DEADLINES.lost + 0.1)
+    assert server.rounds.attempt is None
+    server.follow(1)
+    assert server.rounds.attempt.name == (1, 2), "asked as soon as there are enough"
+    server.lose(1)
+    server.tick(DEADLINES.lost + 0.1)
+    assert server.rounds.attempt is None
+    server.tick(40.0)
+    assert server.coordinator.phase is Phase.ROUNDS
+    server.tick(10.0)
+    assert isinstance(server.coordinator.failure, Unavailable)
+    assert str(server.coordinator.failure) == "fewer than 3 clients are ready; missing: c1"
+
+
+def test_no_deadline_while_the_server_itself_decodes() -> None:
+    server = Server()
+    server.begin_rounds()
+    for j in server.responders():
+        server.send(j)
+    work = server.coordinator.take_work()
+    assert work is not None
+    server.lose(0, 1, 2, 3)
+    server.tick(1e6)
+    assert server.coordinator.phase is Phase.ROUNDS
+    server.coordinator.complete(server.coordinator.record(work.run(), 0.1, server.now), server.now)
+    assert server.rounds.attempt is None
+
+
+# --- attempts -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_r_connected_clients_are_asked(server: Server) -> None:
+    server.begin_rounds()
+    assert server.responders() == (0, 1, 2)
+    cursor = Cursor()
+    kinds = [type(event) for event in server.coordinator.news("c3", cursor, server.now)]
+    assert kinds == [events.Roster, events.Assignment, events.RoundRequest]
+    assert server.coordinator.news("c3", cursor, server.now) == [], "nothing is told twice"
+
+
+def test_the_slow_are_asked_last(server: Server) -> None:
+    server.begin_rounds()
+    server.send(0)
+    server.send(1)
+    server.now += 30.0
+    server.send(2)
+    work = server.coordinator.take_work()
+    assert work is not None
+    server.coordinator.complete(server.coordinator.record(work.run(), 0.1, server.now), server.now)
+    assert server.responders() == (0, 1, 3)
+
+
+def test_a_lost_responder_is_replaced_only_after_a_while(server: Server) -> None:
+    server.begin_rounds()
+    server.send(0)
+    server.send(1, words=2)
+    old = server.rounds.attempt
+    server.lose(1)
+    server.tick(4.9)
+    assert server.rounds.attempt is old
+    server.follow(1)
+    server.tick(4.9)
+    assert server.rounds.attempt is old, "it was back in time"
+    server.lose(1)
+    server.tick(5.1)
+    assert server.rounds.attempt.name == (1, 2)
+    assert server.responders() == (0, 2, 3)
+    with unchanged(server.coordinator), pytest.raises(OutOfTurn, match="round 1, attempt 1 is over"):
+        server.coordinator.upload("c0", old.name, events.Chunk(0, 1, np.zeros(1, np.uint64)), 0.0, server.now)
+    server.lose(0)
+    server.follow(1)
+    server.tick(5.1)
+    assert server.rounds.attempt.name == (1, 3), "attempts rise"
+    assert server.responders() == (1, 2, 3)
+
+
+def test_a_finished_upload_of_a_lost_client_still_counts(server: Server) -> None:
+    server.begin_rounds()
+    server.send(0)
+    server.lose(0)
+    old = server.rounds.attempt
+    server.tick(20.0)
+    assert server.rounds.attempt is old
+    server.send(1)
+    server.send(2)
+    assert server.coordinator.take_work() is not None
+
+
+def test_decoding_waits_for_every_word_and_is_handed_out_once(server: Server) -> None:
+    server.begin_rounds()
+    due = server.rounds.attempt.decoder.shape.layout.words
+    assert due > 2
+    assert server.send(0)
+    assert server.send(1)
+    assert not server.send(2, words=due - 1)
+    assert server.coordinator.take_work() is None
+    with pytest.raises(JobFailed, match="1 uploads are missing"):
+        server.rounds.attempt.decoder.finish(server.rounds._distances)
+    assert server.send(2, words=1, offset=due - 1)
+    work = server.coordinator.take_work()
+    assert work is not None
+    assert server.coordinator.take_work() is None
+    assert server.coordinator.news("c0", Cursor(roster=True), server.now) == [], "nobody is asked meanwhile"
+    with unchanged(server.coordinator), pytest.raises(OutOfTurn):
+        server.send(0)
+    with pytest.raises(OutOfTurn, match="no question is due"):
+        server.rounds.ask([0, 1, 2], server.now)
+    server.coordinator.complete(server.coordinator.record(work.run(), 0.1, server.now), server.now)
+    assert server.rounds.attempt.name == (2, 1)
+    with unchanged(server.coordinator), pytest.raises(OutOfTurn, match="no work was handed out"):
+        server.coordinator.complete(None, server.now)  # type: ignore[arg-type]
+
+
+def test_an_upload_that_is_not_wanted(server: Server) -> None:
+    chunk = events.Chunk(0, 1, np.zeros(1, np.uint64))
+    with pytest.raises(OutOfTurn, match="no distances are wanted now"):
+        server.coordinator.upload("c0", (1, 1), chunk, 0.0, 0.0)
+    with pytest.raises(OutOfTurn, match="no work was handed out"):
+        server.coordinator.complete(None, 0.0)  # type: ignore[arg-type]
+    assert server.coordinator.take_work() is None
+    server.begin_rounds()
+    with unchanged(server.coordinator), pytest.raises(OutOfTurn, match="not a responder"):
+        server.send(3)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -5.0, 1e300])
+def test_a_client_may_claim_any_time_to_compute(server: Server, seconds: float) -> None:
+    server.begin_rounds()
+    attempt = server.rounds.attempt
+    due = attempt.decoder.shape.layout.words
+    chunk = events.Chunk(0, due, np.zeros(due, np.uint64))
+    server.coordinator.upload("c0", attempt.name, chunk, seconds, server.now)
+    assert 0.0 <= attempt.compute.get(0, 0.0) <= 86400.0
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, 5), (2, 4, 5)])
+def test_an_open_upload_with_nothing_left_to_send(sizes: tuple[int, ...]) -> None:
+    """A responder whose answer was lost is asked again with received = total, and sends one empty chunk."""
+    server = Server(3, sizes, uploads="open")
+    server.begin_rounds()
+    due = server.rounds.attempt.decoder.shape.layout.words
+    assert server.send(0)
+    assert server.send(0, words=0, offset=due)
+
+
+def test_an_open_upload_of_no_columns() -> None:
+    server = with_no_columns(uploads="open")
+    assert server.send(0)
+
+
+def with_no_columns(**changes: Any) -> Server:
+    """k = m = 1: after the seeding nothing has changed, so the Lloyd round asks for no column."""
+    server = Server(3, (1, 0, 0), k=1, **changes)
+    server.begin_rounds()
+    server.finish_round()
+    assert server.rounds.attempt.request.columns == ()
+    return server
+
+
+def test_no_round_is_decoded_with_no_upload_at_all() -> None:
+    """The end of a stream of the round before may come when the next round has been asked already."""
+    server = with_no_columns()
+    assert server.coordinator.take_work() is None
+
+
+def test_a_masked_upload_of_no_columns_is_an_empty_chunk() -> None:
+    server = with_no_columns()
+    server.finish()
+    assert server.coordinator.phase is Phase.FINISHED
+
+
+# --- reports --------------------------------------------------------------------------------------------------------------
+
+
+def test_held_must_be_of_this_session_and_comes_after_joining(server: Server) -> None:
+    server.join(0)
+    with unchanged(server.coordinator), pytest.raises(OutOfTurn, match="before everybody has joined"):
+        server.report(0, server.held())
+    server.join(1, 2, 3)
+    with unchanged(server.coordinator), pytest.raises(Malformed, match="are not those of this job"):
+        server.report(0, events.Held(bytes(32), 0, 0, 0.0))
+    server.report(0, server.held())
+    server.report(0, server.held())
+    assert server.coordinator.missing() == ("c1", "c2", "c3")
+
+
+def test_done_is_told_after_the_end() -> None:
+    server = Server(3, (3, 4, 5))
+    server.begin_rounds()
+    with unchanged(server.coordinator), pytest.raises(OutOfTurn, match="not finished"):
+        server.report(0, events.Done())
+    server.finish()
+    assert server.coordinator.missing() == ("c0", "c1", "c2")
+    server.report(1, events.Done())
+    assert server.coordinator.missing() == ("c0", "c2")
+
+
+# --- the end is final -------------------------------------------------------------------------------------------------------
+
+
+def ending(server: Server) -> object:
+    c = server.coordinator
+    return c.phase, c.failure, c.phase_seconds, snapshot(c.rounds)
+
+
+def test_nothing_moves_a_finished_job() -> None:
+    server = Server(3, (3, 4, 5))
+    server.begin_rounds()
+    server.finish()
+    before = ending(server)
+    server.coordinator.fail(JobFailed("too late"), server.now)
+    server.lose(0, 1, 2)
+    server.tick(1e9)
+    server.join(0)
+    server.follow(0)
+    server.report(0, server.held())
+    server.report(0, events.Stopped("bye"))
+    assert server.coordinator.take_work() is None
+    assert ending(server) == before
+    told = server.coordinator.news("c0", Cursor(), server.now)
+    assert [type(event) for event in told] == [events.Roster, events.Assignment, events.Finished]
+
+
+def test_nothing_moves_a_failed_job() -> None:
+    server = Server(3, (3, 4, 5))
+    server.begin_rounds()
+    server.coordinator.fail(JobFailed("stopped"), server.now)
+    before = ending(server)
+    server.coordinator.fail(JobFailed("another reason"), server.now)
+    server.lose(0, 1)
+    server.tick(1e9)
+    with pytest.raises(JobFailed, match="stopped"):
+        server.join(0)
+    server.follow(0)
+    with pytest.raises(OutOfTurn):
+        server.send(0)
+    assert server.coordinator.take_work() is None
+    assert ending(server) == before
+    assert server.coordinator.news("c0", Cursor(), server.now) == [events.Failed("stopped")]
+
+
+def test_a_job_that_fails_while_it_decodes_stays_failed() -> None:
+    """As when the server is stopped by a signal during the last round."""
+    server = Server(3, (3, 4, 5), max_rounds=1, seeding="random")
+    server.begin_rounds()
+    for j in server.responders():
+        server.send(j)
+    work = server.coordinator.take_work()
+    assert work is not None
+    server.coordinator.fail(JobFailed("the server was stopped"), server.now)
+    server.coordinator.complete(server.coordinator.record(work.run(), 0.1, server.now), server.now)
+    assert server.coordinator.phase is Phase.FAILED
+
+
+def test_who_comes_after_the_failure_is_told_why(server: Server) -> None:
+    """secfc.proto: "ABORTED: the job has failed; the text says why"."""
+    server.join(0, 1, 2)
+    server.tick(101.0)
+    with pytest.raises(JobFailed, match="after 101 s these have not joined: c3"):
+        server.join(3)
+
+
+# --- what a follower is told ------------------------------------------------------------------------------------------------
+
+
+def test_waiting_is_told_when_it_changes(server: Server) -> None:
+    server.join(0)
+    cursor = Cursor()
+    assert server.coordinator.news("c0", cursor, 0.0) == [events.Waiting("joining", ("c1", "c2", "c3"))]
+    assert server.coordinator.news("c0", cursor, 0.0) == []
+    server.join(1)
+    assert server.coordinator.news("c0", cursor, 0.0) == [events.Waiting("joining", ("c2", "c3"))]
+    server.join(2, 3)
+    met, waiting = server.coordinator.news("c0", cursor, 0.0)
+    assert isinstance(met, events.Roster)
+    assert [member.name for member in met.members] == ["c0", "c1", "c2", "c3"]
+    assert waiting == events.Waiting("sharing", ("c0", "c1", "c2", "c3"))
+
+
+def test_a_follower_gets_changes_and_a_new_one_the_whole() -> None:
+    server = Server(3, (20, 20, 20), k=2)
+    server.begin_rounds()
+    cursor, bases = Cursor(), []
+    labels: np.ndarray[Any, Any] | None = None
+    while server.coordinator.phase is Phase.ROUNDS:
+        pieces = [e for e in server.coordinator.news("c0", cursor, server.now) if isinstance(e, events.Assignment)]
+        data = b"".join(piece.data for piece in pieces)
+        bases.append(pieces[0].base)
+        labels = assignments.decode(data, 60, 2, labels)
+        assert labels.tolist() == server.rounds.clustering.labels.tolist()
+        [whole] = server.rounds.assignment(0, 1 << 20)
+        assert whole.base == 0
+        assert assignments.decode(whole.data, 60, 2, None).tolist() == labels.tolist()
+        server.finish_round()
+    assert any(bases), "a change was sent"
+
+
+def test_a_late_question_still_leaves_a_second(server: Server) -> None:
+    server.begin_rounds()
+    [question] = [
+        event
+        for event in server.coordinator.news("c0", Cursor(roster=True), server.now + 1000.0)
+        if isinstance(event, events.RoundRequest)
+    ]
+    assert question.deadline_seconds == 1.0
+
+
+def test_the_question_says_how_much_has_arrived(server: Server) -> None:
+    server.begin_rounds()
+    server.send(1, words=2)
+    received = [server.rounds.question(j, 10.0).received for j in range(4)]
+    assert received == [0, 2, 0, 0]
+
+
+# --- result.json ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_result_is_described_at_any_moment(server: Server) -> None:
+    assert result.describe(server.coordinator, 1.0)["state"] == "joining"
+    server.begin_rounds()
+    for j in server.responders():
+        server.send(j)
+    assert result.describe(server.coordinator, 1.0)["rounds"] == 0
+    work = server.coordinator.take_work()
+    assert work is not None
+    assert result.describe(server.coordinator, 1.0)["cluster_sizes"] is None, "not while a thread works on it"
+    server.coordinator.complete(server.coordinator.record(work.run(), 0.1, server.now), server.now)
+    server.finish()
+    told = result.describe(server.coordinator, 1.0)
+    assert told["state"] == "finished"
+    assert sum(told["cluster_sizes"]) == 12
+    assert [entry["request"] for entry in told["history"]] == list(range(1, len(told["history"]) + 1))
+    assert told["bytes"]["sharing_sent"] == dict.fromkeys(server.federation.roster, 10)

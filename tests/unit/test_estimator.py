@@ -1,0 +1,76 @@
+"""SecureKMeans: scikit-learn's own checks, and agreement with its KMeans."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_iris, make_blobs
+from sklearn.metrics import adjusted_rand_score
+from sklearn.utils.estimator_checks import check_estimator
+
+from secfc import SecureKMeans
+from secfc.errors import DataError, InvalidInput, PlanError
+
+
+@pytest.mark.parametrize("uploads", ["masked", "open"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_passes_scikit_learns_estimator_checks(uploads: str) -> None:
+    check_estimator(SecureKMeans(uploads=uploads))
+
+
+def test_equals_sklearn_from_the_same_start_on_separated_blobs() -> None:
+    X, _ = make_blobs(600, n_features=7, centers=5, cluster_std=1.0, random_state=3)
+    start = np.arange(600) % 5
+    centres = np.stack([X[start == h].mean(axis=0) for h in range(5)])
+    theirs = KMeans(5, init=centres, n_init=1, tol=0).fit(X)
+    ours = SecureKMeans(5).fit(X, initial_labels=start)
+    np.testing.assert_array_equal(ours.labels_, theirs.labels_)
+    assert ours.inertia_ == pytest.approx(theirs.inertia_, rel=1e-4)
+
+
+def test_labels_do_not_depend_on_who_owns_a_row_or_on_the_code() -> None:
+    X = load_iris().data
+    base = SecureKMeans(3, random_state=5).fit(X)
+    rng = np.random.default_rng(0)
+    for options in ({"n_clients": 9, "privacy": 3}, {"uploads": "open", "privacy": 0}, {"segments": 1}):
+        other = clone(base).set_params(**options)
+        other.fit(X, groups=rng.integers(0, 5, len(X)))
+        np.testing.assert_array_equal(other.labels_, base.labels_)
+        assert other.inertia_ == base.inertia_
+
+
+@pytest.mark.parametrize("seeding", ["k-means++", "random", "separation"])
+def test_every_seeding_finds_separated_clusters_in_most_starts(seeding: str) -> None:
+    X, truth = make_blobs(300, n_features=4, centers=[[-9] * 4, [0] * 4, [9] * 4], cluster_std=0.5, random_state=1)
+    scores = [
+        adjusted_rand_score(truth, SecureKMeans(3, seeding=seeding, random_state=s).fit(X).labels_) for s in range(5)
+    ]
+    assert max(scores) == 1.0
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-9, 1.0, 1e12, 1e300])
+def test_automatic_bound_and_precision_follow_the_scale_of_the_data(scale: float) -> None:
+    X, truth = make_blobs(60, n_features=3, centers=2, cluster_std=0.3, random_state=4)
+    assert adjusted_rand_score(truth, SecureKMeans(2, random_state=0).fit(X * scale).labels_) == 1.0
+
+
+def test_constant_zero_data_and_one_cluster() -> None:
+    model = SecureKMeans(1).fit(np.zeros((4, 2)))
+    assert model.labels_.tolist() == [0, 0, 0, 0]
+    assert model.inertia_ == 0.0
+
+
+def test_a_value_beyond_the_given_bound_is_named() -> None:
+    with pytest.raises(DataError, match="row 2, column 1 is outside the agreed bound"):
+        SecureKMeans(1, bound=1.0).fit([[0.5, 0.5], [2.0, 0.0], [0.0, 0.0]])
+
+
+def test_impossible_parameters_say_what_fits() -> None:
+    with pytest.raises(PlanError, match="use t = 1 or 5 clients"):
+        SecureKMeans(2, n_clients=4, privacy=2).fit(np.eye(4))
+    with pytest.raises(InvalidInput, match="seeding must be"):
+        SecureKMeans(2, seeding="forgy").fit(np.eye(4))
+    with pytest.raises(InvalidInput, match="raise n_clients"):
+        SecureKMeans(2, n_clients=3).fit(np.eye(4), groups=[1, 2, 3, 4])

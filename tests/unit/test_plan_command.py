@@ -1,0 +1,214 @@
+"""`secfc plan`: the table, the JSON object, the errors and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from secfc import exits, plan
+from secfc.cli import group
+from secfc.commands.plan import count, size
+from secfc.config import dumps
+from tests.protocol.joined import make_federation
+
+
+def run(*arguments: str) -> tuple[int, Result]:
+    """The exit code that a shell would see, and the output."""
+    result = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(
+        group, ["plan", *arguments], standalone_mode=False
+    )
+    if result.exception is None:
+        return 0, result
+
+    def again() -> object:
+        assert result.exception is not None
+        raise result.exception
+
+    return exits._outcome(again), result
+
+
+def parameters(*arguments: str) -> dict[str, object]:
+    code, result = run(*arguments, "--json")
+    assert code == 0, result.exception
+    assert len(result.stdout.splitlines()) == 1
+    found: dict[str, object] = json.loads(result.stdout)
+    return found
+
+
+def test_the_json_is_the_plan() -> None:
+    wishes = plan.Wishes(
+        clients=16,
+        privacy=5,
+        clusters=16,
+        features=100,
+        max_rows=16384,
+        bound=8.0,
+        precision=10,
+        dropouts=1,
+        segments=3,
+    )
+    found = parameters(
+        *("-n", "16", "-t", "5", "-k", "16", "-d", "100", "-m", "16384"),
+        *("--bound", "8", "--precision", "10", "--dropouts", "1", "--segments", "3"),
+    )
+    made = plan.make(wishes)
+    assert found == json.loads(json.dumps(made.parameters() | {"cost": made.cost()}))
+    assert (found["segments"], found["responders"], found["segment_length"]) == (3, 15, 34)
+
+
+def test_defaults_are_the_ones_of_the_help() -> None:
+    found = parameters("--clients", "5")
+    expected = {"privacy": 1, "clusters": 8, "features": 100, "max_rows": 10_000, "bound": 1.0, "precision": 12}
+    assert {key: found[key] for key in expected} == expected
+    assert (found["uploads"], found["membership"]) == ("masked", "public")
+    code, result = run("--help")
+    assert code == 0
+    for option in ("--clients", "--privacy", "--rows", "--dropouts", "--liars", "--uploads", "--segments", "--json"):
+        assert option in result.stdout
+
+
+def test_the_table_says_what_the_json_says() -> None:
+    code, result = run("-n", "16", "-t", "5", "--segments", "3")
+    assert code == 0
+    made = plan.make(plan.Wishes(16, 5, 8, 100, 10_000, 1.0, 12, segments=3))
+    for words in (
+        "Parameters",
+        "2ℓ+2t−1 uploads a round; 1 of 16 clients may be missing",
+        "a share has ⌈100/3⌉ = 34 residues a lane",
+        f"{made.field.lanes} lanes",
+        f"η = {made.eta}",
+        "the server sees distances only",
+        "Cost at m = 10000 rows, dealt evenly",
+        size(made.cost()["round_bytes_per_client"]),
+        size(made.cost()["server_process_bytes"]),
+        count(made.cost()["round_multiplications_per_client"]),
+    ):
+        assert words in result.stdout, words
+    assert "liars" not in result.stdout
+    assert "membership" not in result.stdout
+
+
+def test_rows_of_the_table_that_are_not_always_there() -> None:
+    _, result = run("-n", "9", "--uploads", "open", "--liars", "2", "--membership", "private")
+    assert "wrong uploads that are found and left out" in result.stdout
+    assert "every client shares all m slots" in result.stdout
+    assert "the server sees every upload" in result.stdout
+
+
+def test_a_federation_file(tmp_path: Path) -> None:
+    agreed = make_federation(5, k=4, max_rows=77)
+    path = tmp_path / "federation.toml"
+    path.write_text(dumps(agreed), encoding="utf-8")
+    found = parameters(str(path))
+    made = plan.of(agreed)
+    assert found == json.loads(json.dumps(made.parameters() | {"cost": made.cost()}))
+    assert (found["clients"], found["clusters"], found["max_rows"]) == (5, 4, 77)
+    code, result = run(str(path))
+    assert code == 0
+    assert "Cost at m = 77 rows" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "say how many clients there are (--clients N), or give a federation.toml"),
+        (("-n", "4", "-t", "2"), "n = 4, t = 2 needs 2t+2ℓ−1 = 5 clients; use t = 1 or 5 clients"),
+        (("-n", "0"), "clients must be a whole number of at least 1, not 0"),
+        (("-n", "5", "-k", "0"), "clusters must be a whole number of at least 1, not 0"),
+        (("-n", "5", "-t", "0"), "masked uploads need privacy >= 1"),
+        (("-n", "5", "--liars", "1"), "liars > 0 needs uploads = 'open'"),
+        (("-n", "5", "-k", "9", "-m", "8"), "k = 9 clusters need at least as many rows, not 8"),
+        (("-n", "9", "--segments", "200"), "needs 2t+2ℓ−1"),
+        (("-n", "5", "--bound", "nan"), "bound"),
+        (("-n", "5", "--bound", "-1"), "bound"),
+        (("-n", "5", "--bound", "1e300", "--precision", "60"), ""),
+        (("nowhere.toml",), "nowhere.toml: cannot be read"),
+    ],
+)
+def test_errors_are_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, result = run(*arguments)
+    told = capsys.readouterr().err
+    assert code == exits.USAGE
+    assert result.stdout == ""
+    assert words in told
+    assert told.startswith("error: ")
+    assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [("-n", "many"), ("-n", "5", "--uploads", "secret"), ("--nonsense",), ("a.toml", "b.toml")]
+)
+def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = run(*arguments)
+    assert code == exits.USAGE
+    assert "Usage:" in capsys.readouterr().err
+
+
+def test_a_broken_federation_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "federation.toml"
+    path.write_text("name = ")
+    code, _ = run(str(path), "--json")
+    assert code == exits.USAGE
+    assert "not valid TOML" in capsys.readouterr().err
+    path.write_text(dumps(make_federation(3)).replace("privacy = 1", "privacy = 2"))
+    code, _ = run(str(path), "--json")
+    assert code == exits.USAGE
+    assert "n = 3, t = 2 needs 2t+2ℓ−1 = 5 clients" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [("--clients", "5"), ("--clients", "2"), ("--clients", "5", "--json")])
+def test_as_a_process(options: tuple[str, ...]) -> None:
+    """The installed command: exit codes, no traceback, and quick, for it loads no compiled kernels."""
+    program = "import sys; from secfc import cli; sys.argv = ['secfc', 'plan', *sys.argv[1:]]\n"
+    program += "try: cli.main()\nfinally: assert 'numba' not in sys.modules and 'galois' not in sys.modules\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
+        check=False,
+    )
+    good = "2" not in options
+    assert done.returncode == (0 if good else exits.USAGE), done.stderr
+    assert "Traceback" not in done.stderr
+    assert bool(done.stdout) is good
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536 * 1024, "1.5 MiB"),
+        (3 << 30, "3.0 GiB"),
+        (5 << 40, "5.0 TiB"),
+        (5 << 50, "5120.0 TiB"),
+    ],
+)
+def test_sizes_for_people(number: int, words: str) -> None:
+    assert size(number) == words
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1000, "1.0 thousand"),
+        (2_500_000, "2.5 million"),
+        (7e9, "7.0 billion"),
+        (1e13, "10000.0 billion"),
+    ],
+)
+def test_counts_for_people(number: float, words: str) -> None:
+    assert count(number) == words

@@ -1,0 +1,207 @@
+"""A client's state folder: what survives, what does not, and who may read it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secfc.errors import ConfigError
+from secfc_client.participant import Secrets
+from secfc_client.store import Store
+
+ROWS = np.array([[1, -2], [3, 4]], dtype=np.int64)
+DIGEST = b"f" * 32
+
+
+def plain(secrets: Secrets) -> tuple[bytes, bytes, bytes]:
+    return secrets.seed, secrets.x25519.private_bytes_raw(), secrets.nonce
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "kit" / "state"
+
+
+def test_secrets_survive_the_process(folder: Path) -> None:
+    first = plain(Store(folder).secrets(DIGEST, ROWS))
+    assert [len(secret) for secret in first] == [32, 32, 32]
+    assert len(set(first)) == 3
+    assert plain(Store(folder).secrets(DIGEST, ROWS.copy())) == first
+    big_endian = ROWS.astype(">i8")
+    assert plain(Store(folder).secrets(DIGEST, big_endian)) == first
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_only_the_owner_may_read_them(folder: Path, mask: int) -> None:
+    old = os.umask(mask)
+    try:
+        Store(folder).secrets(DIGEST, ROWS)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "secrets.json").stat().st_mode) == 0o600
+    assert [path.name for path in folder.iterdir()] == ["secrets.json"], "nothing temporary is left"
+
+
+def test_a_loose_left_over_does_not_loosen_the_file(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "secrets.json.new").write_text("half")
+    (folder / "secrets.json.new").chmod(0o644)
+    Store(folder).secrets(DIGEST, ROWS)
+    assert stat.S_IMODE((folder / "secrets.json").stat().st_mode) == 0o600
+    assert not (folder / "secrets.json.new").exists()
+
+
+def test_a_planted_link_is_not_written_through(folder: Path, tmp_path: Path) -> None:
+    folder.mkdir(parents=True)
+    target = tmp_path / "elsewhere"
+    (folder / "secrets.json.new").symlink_to(target)
+    Store(folder).secrets(DIGEST, ROWS)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("digest", "rows"),
+    [
+        (b"g" * 32, ROWS),
+        (DIGEST, ROWS[:1]),
+        (DIGEST, ROWS[::-1]),
+        (DIGEST, ROWS + 1),
+        (DIGEST, ROWS.reshape(4, 1)),
+        (DIGEST, ROWS.reshape(1, 4)),
+        (DIGEST, ROWS[:0]),
+    ],
+)
+def test_other_rows_or_another_federation_get_fresh_secrets(folder: Path, digest: bytes, rows: np.ndarray) -> None:  # type: ignore[type-arg]
+    """Two polynomials through different rows with the same noise would show the difference of the rows."""
+    first = plain(Store(folder).secrets(DIGEST, ROWS))
+    second = plain(Store(folder).secrets(digest, rows))
+    assert not set(first) & set(second)
+    assert plain(Store(folder).secrets(digest, rows)) == second
+    assert not set(first) & set(plain(Store(folder).secrets(DIGEST, ROWS))), "the first are gone"
+
+
+def damaged(folder: Path) -> dict[str, bytes]:
+    good = (folder / "secrets.json").read_bytes()
+    fields = json.loads(good)
+
+    def without(**changes: object) -> bytes:
+        return json.dumps(fields | changes).encode()
+
+    return {
+        "empty": b"",
+        "torn": good[: len(good) // 2],
+        "torn at the end": good[:-1],
+        "binary": bytes(range(256)),
+        "not an object": b"[1]",
+        "null": b"null",
+        "a number": b"1",
+        "no fields": b"{}",
+        "another version": without(version=2),
+        "no seed": json.dumps({key: value for key, value in fields.items() if key != "seed"}).encode(),
+        "a short seed": without(seed="00" * 31),
+        "a short nonce": without(nonce="00"),
+        "a short key": without(x25519="00" * 31),
+        "not hex": without(seed="zz" * 32),
+        "not a string": without(seed=5),
+        "not ascii": without(nonce="é" * 32),
+    }
+
+
+KINDS = (
+    *("empty", "torn", "torn at the end", "binary", "not an object", "null", "a number", "no fields"),
+    *("another version", "no seed", "a short seed", "a short nonce", "a short key", "not hex", "not a string"),
+    "not ascii",
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_file_is_replaced(folder: Path, kind: str) -> None:
+    first = plain(Store(folder).secrets(DIGEST, ROWS))
+    (folder / "secrets.json").write_bytes(damaged(folder)[kind])
+    second = plain(Store(folder).secrets(DIGEST, ROWS))
+    assert not set(first) & set(second)
+    assert plain(Store(folder).secrets(DIGEST, ROWS)) == second
+
+
+def test_a_deeply_nested_file_is_replaced(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "secrets.json").write_bytes(b"[" * 4096)
+    Store(folder).secrets(DIGEST, ROWS)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.binary(max_size=300))
+def test_garbage_is_replaced(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    folder = tmp_path_factory.getbasetemp() / "garbage"
+    folder.mkdir(exist_ok=True)
+    (folder / "secrets.json").write_bytes(data)
+    first = plain(Store(folder).secrets(DIGEST, ROWS))
+    assert plain(Store(folder).secrets(DIGEST, ROWS)) == first
+
+
+def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ConfigError, match="check the state folder"):
+        Store(file / "state").secrets(DIGEST, ROWS)
+    with pytest.raises(ConfigError, match="check the state folder"):
+        Store(file).secrets(DIGEST, ROWS)
+    (tmp_path / "state" / "secrets.json").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="check the state folder"):
+        Store(tmp_path / "state").secrets(DIGEST, ROWS)
+    (tmp_path / "other" / "secrets.json.new").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="choose another --state"):
+        Store(tmp_path / "other").secrets(DIGEST, ROWS)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+def test_a_folder_without_permissions(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(0o500)
+    with pytest.raises(ConfigError, match="choose another --state"):
+        Store(folder).secrets(DIGEST, ROWS)
+    folder.chmod(0o000)
+    with pytest.raises(ConfigError, match="check the state folder"):
+        Store(folder).secrets(DIGEST, ROWS)
+    folder.chmod(0o700)
+
+
+def test_a_full_disk_is_told_and_the_old_file_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = plain(Store(folder).secrets(DIGEST, ROWS))
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(ConfigError, match="No space left on device"):
+            Store(folder).secrets(DIGEST, ROWS + 1)
+    assert plain(Store(folder).secrets(DIGEST, ROWS)) == first
+
+
+def test_secrets_are_never_printed(folder: Path) -> None:
+    store = Store(folder)
+    secrets = store.secrets(DIGEST, ROWS)
+    for shown in (repr(secrets), str(secrets), f"{secrets!r}", repr(store), repr([secrets])):
+        assert secrets.seed.hex() not in shown
+        assert repr(secrets.seed)[2:-1] not in shown
+        assert secrets.nonce.hex() not in shown
+    assert repr(secrets) == "Secrets(…)"
+
+
+def test_clear_gives_the_next_job_fresh_secrets(folder: Path) -> None:
+    store = Store(folder)
+    store.clear()  # nothing there yet
+    first = plain(store.secrets(DIGEST, ROWS))
+    store.clear()
+    assert not (folder / "secrets.json").exists()
+    store.clear()
+    assert not set(first) & set(plain(store.secrets(DIGEST, ROWS)))
