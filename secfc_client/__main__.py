@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,26 +72,35 @@ def command(
         raise DataError(f"{data_path}: {len(table)} rows exceed max_rows = {federation.max_rows} of federation.toml")
     rows = fixedpoint.quantise(table.features, federation.bound, federation.precision, table.feature_names)
     store = Store(state or kit_path / "state")
-    secrets = store.secrets(federation.digest(), rows)
-    participant = Participant(federation, made, loaded.party_name, rows, secrets, kit.verifier(loaded))
-    runner = Runner(loaded, participant, store, bind or federation.client(loaded.party_name).bind, wait)
-    return asyncio.run(_run(runner, participant, table, out, store, (log_format, quiet)))
+
+    def prepare() -> tuple[Participant, Runner]:
+        secrets = store.secrets(federation.digest(), rows)
+        participant = Participant(federation, made, loaded.party_name, rows, secrets, kit.verifier(loaded))
+        return participant, Runner(loaded, participant, store, bind or federation.client(loaded.party_name).bind, wait)
+
+    return asyncio.run(_run(prepare, table, out, store, (log_format, quiet)))
 
 
 async def _run(
-    runner: Runner, participant: Participant, table: data.Table, out: Path, store: Store, style: tuple[str, bool]
+    prepare: Callable[[], tuple[Participant, Runner]],
+    table: data.Table,
+    out: Path,
+    store: Store,
+    style: tuple[str, bool],
 ) -> int:
     stopped = exits.stop_signals()
+    participant, runner = prepare()
+    if store.written and out.exists():  # an earlier process was killed before it could end
+        over = asyncio.create_task(runner.conclude())
+        if not await _wait(over, stopped, runner, style):
+            return stopped.result()
+        store.clear()
+        if over.result():
+            say(log, "the labels were written before; the job is over", file=out)
+            return 0
+        participant, runner = prepare()
     job = asyncio.create_task(runner.run())
-    with logs.terminal(*style) as line:
-        while not job.done() and not stopped.done():
-            waits: set[asyncio.Future[Any]] = {job, stopped}
-            await asyncio.wait(waits, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
-            if line is not None:
-                line.update(runner.line)
-    if not job.done():
-        job.cancel()
-        await asyncio.wait({job}, timeout=5.0)
+    if not await _wait(job, stopped, runner, style):
         await runner.stop("stopped by its operator")
         click.echo("stopped; start the same command again to go on", err=True)
         return stopped.result()
@@ -100,10 +110,26 @@ async def _run(
         await runner.stop(str(known) if known else "an unexpected error")
         raise known or error
     await asyncio.to_thread(data.write, table, participant.own_labels(), out)
+    store.note_written()
     say(log, "labels written", file=out, column=data.cluster_column(table))
     if await runner.done():
         store.clear()  # not before: until the server knows, the same command must be able to go on
     return 0
+
+
+async def _wait(task: asyncio.Task[Any], stopped: asyncio.Future[int], runner: Runner, style: tuple[str, bool]) -> bool:
+    """Until the task is done, with its progress on a terminal; False: a signal came first, and it is cancelled."""
+    with logs.terminal(*style) as line:
+        while not task.done() and not stopped.done():
+            waits: set[asyncio.Future[Any]] = {task, stopped}
+            await asyncio.wait(waits, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+            if line is not None:
+                line.update(runner.line)
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=5.0)
+        return False
+    return True
 
 
 def main() -> None:

@@ -3,6 +3,8 @@
 The seed of the shares' noise is here before the first share leaves, bound to a digest of the rows: with it a restarted
 client makes the same shares again, and changed rows get a fresh seed, so that two polynomials are never mixed. Shares that
 others delivered are here before their receipt is given; a file that is torn or of another session is as good as none.
+Once the labels are written that is noted as well, so that a client killed before it could say so need not follow the job
+again.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from secfc_client.participant import Secrets
 
 _FILE = "secrets.json"
 _SHARES = ".shares"
+_WRITTEN = "written"
 _VERSION = 1
 _MAX_BYTES = 4096
 
@@ -36,6 +39,7 @@ class Store:
         self._folder = folder
         self._path = folder / _FILE
         self.resumed = False  # whether an earlier process left its secrets here
+        self.written = False  # whether that process had written the labels already
 
     def secrets(self, federation_digest: bytes, rows: npt.NDArray[np.int64]) -> Secrets:
         """The secrets kept for these very rows in this federation, or fresh ones, safely on disk."""
@@ -44,16 +48,22 @@ class Store:
         ).hexdigest()
         kept = self._read(subject)
         self.resumed = kept is not None
+        self.written = self.resumed and (self._folder / _WRITTEN).exists()
         if kept is not None:
             return kept
         fresh = Secrets(prg.fresh_key(), X25519PrivateKey.generate(), os.urandom(32))
+        (self._folder / _WRITTEN).unlink(missing_ok=True)
         self._write(subject, fresh)
         return fresh
+
+    def note_written(self) -> None:
+        """The labels of the job these secrets belong to are written."""
+        self._replace(self._folder / _WRITTEN, [])
 
     def clear(self) -> None:
         """The job is over: the next one gets fresh secrets."""
         try:
-            for path in (self._path, *self._folder.glob("*" + _SHARES)):
+            for path in (self._path, self._folder / _WRITTEN, *self._folder.glob("*" + _SHARES)):
                 path.unlink(missing_ok=True)
         except OSError as error:
             raise ConfigError(f"{self._folder}: cannot be cleared ({error.strerror}); remove it by hand") from None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -51,6 +52,7 @@ class Journal:
 
     def __init__(self, folder: Path, federation_digest: bytes) -> None:
         self.path = folder / FILE
+        self._lock = threading.Lock()  # clients report at the same time, each on a thread, over this one connection
         with self._translated():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path.touch(mode=0o600, exist_ok=True)
@@ -134,7 +136,7 @@ class Journal:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._translated():
+        with self._lock, self._translated():
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield self._database

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from secfc import local
-from secfc.errors import JobFailed
 from secfc.local import Local
 from tests.integration import helpers
 
@@ -36,14 +35,36 @@ def test_killed_and_started_again(tmp_path: Path, party: str, moment: str) -> No
     with local.running(site):
         helpers.until(lambda: helpers.said(site, "server", moment), f"the server says {moment}")
         kill(site, party)
-        site.start(party)
-        try:
-            site.wait(120)
-        except JobFailed:  # it was done, and the server knew, before it was killed
-            assert moment == "finished"
-            assert "has its labels" in site.last_words(party)
+        if party != "server" and not (site.kit(party) / "state" / "secrets.json").exists():
+            assert moment == "finished"  # it was through, and the server knew: starting it again would be a new job
             site.processes.pop(party)
-            site.wait(120)
+        else:
+            site.start(party)
+        site.wait(120)
+    helpers.check_labels(site, parts)
+
+
+@pytest.mark.slow
+def test_a_client_killed_between_writing_its_labels_and_ending(tmp_path: Path) -> None:
+    """The server has heard of the labels and is gone; the same command says that the job is over, and ends well."""
+    site, parts = make(tmp_path)
+    state = site.kit("client-2") / "state"
+    with local.running(site):
+        helpers.until(lambda: helpers.in_rounds(site), "the first round")
+        secrets = (state / "secrets.json").read_bytes()
+        site.wait(120)
+    before = site.labels_file("client-2").read_bytes()
+    (state / "secrets.json").write_bytes(secrets)
+    (state / "written").touch()
+    again = Local(site.federation, site.folder)
+    try:
+        again.start("client-2")
+        again.wait(120)
+    finally:
+        again.stop()
+    assert helpers.said(again, "client-2", "the labels were written before; the job is over")
+    assert site.labels_file("client-2").read_bytes() == before
+    assert not list(state.iterdir()), "the next start is a new job"
     helpers.check_labels(site, parts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -86,3 +87,15 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be used"):
         Journal(tmp_path / "file" / "state", DIGEST)
+
+
+def test_reports_of_many_clients_at_once(tmp_path: Path) -> None:
+    """Each is written on a thread of its own, all over one connection."""
+    journal = Journal(tmp_path, DIGEST)
+    names = [f"client-{j}" for j in range(24)]
+    journal.joined(tuple(Introduction(name, 1, b"s" * 16, b"x" * 32, b"n" * 32, b"cert", b"sig") for name in names))
+    with ThreadPoolExecutor(12) as pool:
+        for number in range(20):
+            list(pool.map(journal.done, names))
+            assert journal.begin(b"seed").epoch == number + 1
+    assert journal.begin(b"seed").done == set(names)

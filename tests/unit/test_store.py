@@ -205,3 +205,26 @@ def test_clear_gives_the_next_job_fresh_secrets(folder: Path) -> None:
     assert not (folder / "secrets.json").exists()
     store.clear()
     assert not set(first) & set(plain(store.secrets(DIGEST, ROWS)))
+
+
+def test_written_labels_are_noted_until_the_job_is_cleared(folder: Path) -> None:
+    store = Store(folder)
+    store.secrets(DIGEST, ROWS)
+    assert not store.written
+    store.note_written()
+    again = Store(folder)
+    again.secrets(DIGEST, ROWS)
+    assert (again.resumed, again.written) == (True, True)
+    again.clear()
+    assert list(folder.iterdir()) == []
+    again.secrets(DIGEST, ROWS)
+    assert (again.resumed, again.written) == (False, False)
+
+
+def test_other_rows_are_another_job_and_take_over_nothing(folder: Path) -> None:
+    store = Store(folder)
+    store.secrets(DIGEST, ROWS)
+    store.note_written()
+    store.secrets(DIGEST, ROWS + 1)
+    assert (store.resumed, store.written) == (False, False)
+    assert sorted(path.name for path in folder.iterdir()) == ["secrets.json"]
