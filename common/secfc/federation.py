@@ -1,8 +1,9 @@
 """The whole protocol in one process, readable as its specification.
 
 `run` is Algorithm 1 of the paper with the choices of docs/protocol.md: every client shares its rows, then round after
-round R responders upload coded distances, their sum is decoded, and the next assignment goes to everybody. The networked
-system does the same with the same functions; only the transport differs.
+round R responders upload coded distances, their sum is decoded, and the next assignment goes to everybody. With private
+membership (Section 5), the clients first agree on the sorted list of all row IDs, and every client shares all m slots, zeros
+where the row is not its own. The networked system does the same with the same functions; only the transport differs.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import masks, prg
+from secfc import alignment, identifiers, masks, prg
 from secfc.decoding import Decoder, Distances
 from secfc.distances import CodedClusters, Labels
 from secfc.errors import DataError, InvalidInput
 from secfc.field import CHUNK_WORDS, Words
+from secfc.identifiers import Ids
 from secfc.lloyd import Clustering, Phase, Request
 from secfc.plan import Plan
-from secfc.sharing import CodedRows, ShareSet
+from secfc.sharing import CodedRows, ShareSet, SlotShares
+from secfc.union import union_code
 
 Rows = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -53,14 +57,15 @@ class Result:
     rounds: int
     converged: bool
     history: list[Round] = field(repr=False)
+    slots: list[Positions] = field(repr=False)  # where each client's rows stand in `labels`; each knows its own only
 
 
 class Member:
     """One client: it shares its rows, holds a share of everybody's, and answers requests."""
 
-    def __init__(self, index: int, plan: Plan, rows: Rows) -> None:
+    def __init__(self, index: int, plan: Plan, share_set: ShareSet) -> None:
         self.index, self.plan = index, plan
-        self.share_set = ShareSet(plan.code, rows, prg.fresh_key())
+        self.share_set = share_set
         self._private = X25519PrivateKey.generate()
         self.public = self._private.public_key().public_bytes_raw()
 
@@ -69,11 +74,12 @@ class Member:
         others = (j for j in range(len(publics)) if j != self.index)
         self._secrets = {j: masks.agree(self._private, publics[j]) for j in others}
 
-    def receive(self, total: int, shares: Iterable[tuple[npt.NDArray[np.int64], Words]]) -> None:
-        """Take in everybody's shares: where the rows stand among all m, and their packed shares."""
+    def receive(self, total: int, shares: Iterable[tuple[slice | Positions, Words]]) -> None:
+        """Take in everybody's shares: where the rows stand among all m, and their packed shares. With private membership
+        everybody sends all m, and they are added."""
         coded = CodedRows(self.plan.field, total, self.plan.length)
         for positions, words in shares:
-            coded.put(positions, words)
+            coded.put(positions, words, add=self.plan.private)
         coded.finish()
         self._clusters = CodedClusters(coded, self.plan.wishes.clusters)
 
@@ -91,15 +97,33 @@ class Member:
         return self._clusters.upload(shape, weights, keys)
 
 
-def share(plan: Plan, rows: Sequence[Rows], positions: Sequence[npt.NDArray[np.int64]]) -> list[Member]:
-    """Phase 1: every client shares its rows with all."""
-    members = [Member(j, plan, part) for j, part in enumerate(rows)]
-    everybody = range(len(members))
-    outgoing = [member.share_set.shares(everybody) for member in members]
+def share(plan: Plan, rows: Sequence[Rows], positions: Sequence[Positions]) -> list[Member]:
+    """Phase 1: every client shares its rows with all; `positions` are the slots of its rows, which with private membership
+    it keeps to itself."""
+    total = sum(len(part) for part in rows)
+    members = [Member(j, plan, _share_set(plan, rows[j], positions[j], total)) for j in range(len(rows))]
+    outgoing = [member.share_set.shares(range(len(members))) for member in members]
+    where = [slice(0, total) if plan.private else at for at in positions]
     for j, member in enumerate(members):
         member.meet([other.public for other in members])
-        member.receive(sum(len(part) for part in rows), [(positions[i], outgoing[i][j]) for i in everybody])
+        member.receive(total, [(at, words[j]) for at, words in zip(where, outgoing, strict=True)])
     return members
+
+
+def _share_set(plan: Plan, rows: Rows, slots: Positions, total: int) -> ShareSet:
+    if plan.private:
+        return SlotShares(plan.code, rows, slots, total, prg.fresh_key())
+    return ShareSet(plan.code, rows, prg.fresh_key())
+
+
+def align(plan: Plan, rows: Sequence[Rows], ids: Sequence[Ids] | None) -> list[Positions]:
+    """Phase 0 of private membership: the slots of every client's rows, by the sorted union of all IDs."""
+    own = [identifiers.fresh(len(part), prg.fresh_key()) for part in rows] if ids is None else list(ids)
+    if [len(part) for part in own] != [len(part) for part in rows]:
+        raise InvalidInput("ids must hold one ID for each row of each client")
+    code = union_code(plan.wishes.clients, plan.wishes.privacy)
+    union = alignment.align(code, own, os.urandom(32), plan.wishes.max_rows)
+    return [union.slots(part) for part in own]
 
 
 def decode(plan: Plan, request: Request, uploads: dict[int, Words], distances: Distances) -> None:
@@ -118,7 +142,8 @@ def run(
     rows: Sequence[Rows],
     clustering: Callable[[int], Clustering],
     *,
-    positions: Sequence[npt.NDArray[np.int64]] | None = None,
+    positions: Sequence[Positions] | None = None,
+    ids: Sequence[Ids] | None = None,
     choose: Callable[[int], Sequence[int]] | None = None,
     observe: Callable[[Round], None] | None = None,
 ) -> Result:
@@ -126,8 +151,14 @@ def run(
 
     `clustering` makes the server's machine once the number of rows is known. `positions[j]` says where client j's rows stand
     in the order of all rows (default: by client, then as given). `choose` picks the R responders of a request.
+
+    With private membership rows are ordered by their IDs instead: `ids[j]` are those of client j's rows (default: fresh).
     """
+    if (positions if plan.private else ids) is not None:
+        raise InvalidInput("rows have positions with public membership and IDs with private membership")
     rows, positions = _checked(plan, rows, positions)
+    if plan.private:
+        positions = align(plan, rows, ids)
     total = sum(len(part) for part in rows)
     machine = clustering(total)
     members = share(plan, rows, positions)
@@ -156,7 +187,7 @@ def run(
     loss = history[-1].inertia
     if loss is None:
         raise InvalidInput("a clustering ends with a Lloyd round")
-    return Result(machine.labels, machine.sizes, loss, machine.rounds, machine.converged, history)
+    return Result(machine.labels, machine.sizes, loss, machine.rounds, machine.converged, history, positions)
 
 
 def in_data_units(plan: Plan, quantised: Fraction) -> float:
@@ -168,8 +199,8 @@ def in_data_units(plan: Plan, quantised: Fraction) -> float:
 
 
 def _checked(
-    plan: Plan, rows: Sequence[Rows], positions: Sequence[npt.NDArray[np.int64]] | None
-) -> tuple[list[Rows], list[npt.NDArray[np.int64]]]:
+    plan: Plan, rows: Sequence[Rows], positions: Sequence[Positions] | None
+) -> tuple[list[Rows], list[Positions]]:
     if len(rows) != plan.wishes.clients:
         raise InvalidInput(f"{plan.wishes.clients} clients were planned, rows of {len(rows)} were given")
     parts = [np.asarray(part) for part in rows]

@@ -83,6 +83,16 @@ class Code:
         """(L, R): w_j such that Σ_j w_j φ(α_j) = Σ_{u≤ℓ} φ(β_u), for exactly R distinct clients, in the given order."""
         return _weights(self, tuple(responders))
 
+    def opening(self, clients: Sequence[int]) -> Residues:
+        """(L, ℓ, ℓ+t): row u weighs the shares of exactly ℓ+t clients, in the given order, so that Σ_j f(α_j) = f(β_u)."""
+        if not len(set(clients)) == len(clients) == self.segments + self.privacy:
+            raise InvalidInput(f"exactly {self.segments + self.privacy} distinct shares open a row, not {len(clients)}")
+        if not all(0 <= j < self.clients for j in clients):
+            raise InvalidInput(f"a share is of none of the {self.clients} clients")
+        lanes = zip(self.field.primes, self.betas, self.alphas, strict=True)
+        rows = [basis(p, [alphas[j] for j in clients], betas[: self.segments]) for p, betas, alphas in lanes]
+        return _balanced(self.field, rows)
+
     def check_responders(self, responders: Sequence[int]) -> None:
         """Raise InvalidInput unless these are exactly R distinct clients of the roster."""
         if len(responders) != self.responders or len(set(responders)) != self.responders:

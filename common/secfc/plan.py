@@ -66,6 +66,11 @@ class Plan:
     def masked(self) -> bool:
         return self.wishes.uploads == "masked"
 
+    @property
+    def private(self) -> bool:
+        """Whether nobody may learn which row is whose."""
+        return self.wishes.membership == "private"
+
     @cached_property
     def code(self) -> Code:
         return Code(self.field, self.wishes.clients, self.segments, self.wishes.privacy)
@@ -110,7 +115,7 @@ class Plan:
         libraries, the client's own rows, and shares and uploads on their way.
         """
         w, lanes, s, code = self.wishes, self.field.lanes, self.length, self.code
-        owned = w.max_rows if w.membership == "private" else -(-w.max_rows // w.clients)
+        owned = w.max_rows if self.private else -(-w.max_rows // w.clients)
         upload = Layout.uniform(self.field, w.max_rows, w.clusters)
         residues = upload.residues
         client = 8 * w.max_rows * (s + 2) * lanes + 8 * upload.words
@@ -197,6 +202,8 @@ def _check_ranges(w: Wishes) -> None:
         raise PlanError(f"uploads is one of {', '.join(UPLOADS)}; membership one of {', '.join(MEMBERSHIPS)}")
     if w.uploads == "masked" and w.privacy < 1:
         raise PlanError("masked uploads need privacy >= 1; use privacy = 1 or uploads = 'open'")
+    if w.membership == "private" and w.privacy < 1:
+        raise PlanError("private membership needs privacy >= 1; use privacy = 1 or membership = 'public'")
     if w.uploads == "masked" and w.liars:
         raise PlanError(
             "liars > 0 needs uploads = 'open': masked uploads show the server only their sum, so a wrong one cannot be found"
