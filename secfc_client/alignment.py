@@ -4,8 +4,8 @@
     table r   everybody shares a table of its IDs that are not known yet; the sum is opened and peeled (`secfc.union`)
     slots     all m IDs are known, sorted: everybody shares all m rows, zeros where a row is not its own
 
-Every step is a `Stage` of its own. Its name goes with every share and follows from what was opened before, so clients to which
-a server told different things refuse each other's shares: what is opened is always the sum over all clients.
+Every step is a `Stage` of its own. Its name goes with every share and follows from what was opened before, so clients to
+which a server told different things refuse each other's shares: what is opened is always the sum over all clients.
 """
 
 from __future__ import annotations
@@ -96,11 +96,8 @@ class Alignment:
             return False
         if step > len(self._opened) or self.finished:
             raise OutOfTurn("the server opens a sum that is not due")
-        if self.stage.missing():
-            raise OutOfTurn("the server opens a sum before we have given our share of it")
         if self._union is None:
-            limit = self._plan.wishes.max_rows
-            self._union = union.Union(self._code, self._session, left, limit=limit)
+            self._union = union.Union(self._code, self._session, self._plan.wishes.max_rows, left)
         else:
             ids = np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)
             self._union.learn(union.Peeled(ids, left))

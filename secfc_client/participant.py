@@ -212,7 +212,7 @@ class Participant:
 
     def asked(self, receiver: str, session: bytes, share_set: bytes) -> None:
         """Whether another client may fetch our shares for it once more; raises if not."""
-        self._peer(receiver)
+        self.peer(receiver)
         if session != self.session or share_set != self.stage.id:
             raise OutOfTurn("these shares belong to another job, or to another step of it")
 
@@ -230,27 +230,28 @@ class Participant:
 
     def complete(self, owner: str) -> Words | None:
         """An owner's shares that are complete and not settled yet: to be put on disk, then settled."""
-        return self.stage.complete(self._peer(owner))
+        return self.stage.complete(self.peer(owner))
 
     def settle(self, owner: str, words: Words) -> None:
         """Put an owner's whole shares where they are used (heavy, one at a time); safe to call again."""
-        self.stage.settle(self._peer(owner), words)
+        self.stage.settle(self.peer(owner), words)
 
     def due(self, owner: str) -> int:
         """How many words an owner's shares for us have."""
-        return self.stage.due(self._peer(owner))
+        return self.stage.due(self.peer(owner))
 
     def share_id(self, owner: str) -> bytes:
         """Names what an owner shares now."""
         return self.stage.ids[self.federation.roster.index(owner)]
 
     def _check_owner(self, owner: str, session: bytes, share_set: bytes) -> int:
-        j = self._peer(owner)
+        j = self.peer(owner)
         if share_set != self.stage.ids[j] or session != self.session:
             raise OutOfTurn("these shares belong to another job, or to another step of it")
         return j
 
-    def _peer(self, name: str) -> int:
+    def peer(self, name: str) -> int:
+        """The place of another client in the roster."""
         if name not in self.federation.roster or name == self.name:
             raise WrongSender("only the other clients of the roster exchange shares")
         return self.federation.roster.index(name)

@@ -26,7 +26,8 @@ class _Incoming:
 
 
 class Stage:
-    """`names[j]` is client j, `ids[j]` names what it shares, `layouts[j]` says how its shares lie, `put` takes an owner's whole shares."""
+    """`names[j]` is client j, `ids[j]` names what it shares, `layouts[j]` says how its shares lie; `put` takes an owner's
+    whole shares."""
 
     def __init__(
         self,

@@ -68,13 +68,13 @@ class Store:
         except OSError as error:
             raise ConfigError(f"{self._folder}: cannot be cleared ({error.strerror}); remove it by hand") from None
 
-    def keep_shares(self, session: bytes, owner: str, words: Words) -> None:
-        """Put an owner's shares on disk."""
+    def keep_shares(self, session: bytes, share_set: bytes, owner: str, words: Words) -> None:
+        """Put an owner's shares on disk, in place of any before."""
         content = words.astype("<u8", copy=False).tobytes()
-        self._replace(self._folder / (owner + _SHARES), [_seal(session, owner, content), content])
+        self._replace(self._folder / (owner + _SHARES), [_seal(session, share_set, owner, content), content])
 
-    def shares(self, session: bytes, owner: str, count: int) -> Words | None:
-        """An owner's shares for this session, if they are here, whole and `count` words long."""
+    def shares(self, session: bytes, share_set: bytes, owner: str, count: int) -> Words | None:
+        """An owner's shares of that name in this session, if they are here, whole and `count` words long."""
         try:
             with open(self._folder / (owner + _SHARES), "rb") as file:
                 seal = file.read(32)
@@ -83,7 +83,7 @@ class Store:
             return None
         except OSError as error:
             raise ConfigError(f"{self._folder}: cannot be read ({error.strerror}); check the state folder") from None
-        if len(content) != 8 * count or seal != _seal(session, owner, content):
+        if len(content) != 8 * count or seal != _seal(session, share_set, owner, content):
             return None
         return np.frombuffer(content, dtype="<u8").astype(np.uint64)
 
@@ -135,9 +135,9 @@ class Store:
             ) from None
 
 
-def _seal(session: bytes, owner: str, content: bytes) -> bytes:
-    """Tells a whole file of this session and owner from any other."""
-    digest = hashlib.sha256(framed(b"secfc/v1/kept-shares", session, owner.encode()))
+def _seal(session: bytes, share_set: bytes, owner: str, content: bytes) -> bytes:
+    """Tells a whole file of this session, share set and owner from any other."""
+    digest = hashlib.sha256(framed(b"secfc/v1/kept-shares", session, share_set, owner.encode()))
     digest.update(content)
     return digest.digest()
 

@@ -2,7 +2,9 @@
 
 Phases and what moves them:
 
-    JOINING   every client of the roster has introduced itself                              → SHARING
+    JOINING   every client of the roster has introduced itself                              → SHARING, or with private
+              membership UNION
+    UNION     `Alignment` has opened sums over all clients until every row has its slot     → SHARING
     SHARING   every client holds every other's shares, of the very share sets introduced    → ROUNDS
     ROUNDS    `Rounds` asks, gathers and decodes until the assignment repeats               → FINISHED
     any       a deadline passes, or nothing can go on                                       → FAILED
@@ -25,6 +27,8 @@ from secfc.config import Federation
 from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, SecfcError, Unavailable, WrongSender
 from secfc.lloyd import Clustering, Progress, State
 from secfc.plan import Plan
+from secfc_server.alignment import Alignment, Opening
+from secfc_server.alignment import Result as Aligned
 from secfc_server.rounds import RoundRecord, Rounds, Work
 
 SLOWER = 5.0  # a responder so many times slower than the others is replaced, if others can take its place
@@ -35,6 +39,7 @@ class Phase(Enum):
     """Where a job stands."""
 
     JOINING = "joining"
+    UNION = "union"
     SHARING = "sharing"
     ROUNDS = "rounds"
     FINISHED = "finished"
@@ -77,6 +82,7 @@ class Cursor:
     """What one follower has been told."""
 
     roster: bool = False
+    opened: int = 0
     version: int = 0
     asked: tuple[int, int] = (0, 0)
     waiting: events.Waiting | None = None
@@ -103,6 +109,7 @@ class Coordinator:
         self.failure: SecfcError | None = None
         self.members = {name: Member() for name in federation.roster}
         self.phase_seconds: dict[str, float] = {}
+        self.alignment: Alignment | None = None  # with private membership, from the roster on
         self.rounds: Rounds | None = None
         self.changes = 0  # grows with everything a follower may want to know
         self._coins = coins or Coins()
@@ -116,7 +123,9 @@ class Coordinator:
 
     @property
     def rows(self) -> int:
-        """Rows of all clients that have joined."""
+        """Rows of all clients that have joined; with private membership, once they are counted."""
+        if self.plan.private:
+            return self.alignment.rows if self.alignment is not None else 0
         return sum(introduction.rows for introduction in self._introductions())
 
     def join(self, sender: str, digest: bytes, instance: bytes, introduction: events.Introduction, now: float) -> None:
@@ -147,11 +156,17 @@ class Coordinator:
             self._begin_sharing(now)
 
     def _check_rows(self, sender: str, introduction: events.Introduction) -> None:
+        if self.plan.private and introduction.rows:
+            raise Malformed("with private membership nobody tells how many rows it brings")
         total = introduction.rows + sum(other.rows for other in self._introductions() if other.name != sender)
         if total > self.federation.max_rows:
             raise Malformed(f"{total} rows in all exceed max_rows = {self.federation.max_rows} of federation.toml")
 
     def _begin_sharing(self, now: float) -> None:
+        if self.plan.private:
+            self.alignment = Alignment(self.plan, events.session(self._digest, self._introductions()))
+            self._enter(Phase.UNION, now)
+            return
         if self.rows < self.federation.k:
             self.fail(JobFailed(f"{self.rows} rows in all cannot make k = {self.federation.k} clusters"), now)
             return
@@ -200,7 +215,10 @@ class Coordinator:
         if self.phase is Phase.JOINING:
             raise OutOfTurn("nobody can hold everybody's shares before everybody has joined")
         members = self._introductions()
-        if report.digest != events.holdings(events.session(self._digest, members), members):
+        share_sets = [one.share_set for one in members]
+        if self.alignment is not None:
+            share_sets = self.alignment.held(share_sets)
+        if report.digest != events.holdings(events.session(self._digest, members), share_sets):
             raise Malformed("the share sets you hold are not those of this job; start the client anew")
         member.held = report
         if self.phase is Phase.SHARING and all(m.held for m in self.members.values()):
@@ -219,8 +237,32 @@ class Coordinator:
         member.connected, member.seen = False, now
         if self.phase is Phase.JOINING:
             member.introduction, member.instance = None, b""
-        elif self.phase is Phase.SHARING:
+        elif self.phase in (Phase.UNION, Phase.SHARING):
             self.fail(JobFailed(f"{sender} stopped while shares were exchanged: {reason}"), now)
+
+    # --- aligning IDs ----------------------------------------------------------------------------------------------------
+
+    def contribute(self, sender: str, context: bytes, chunk: events.Chunk, now: float) -> int:
+        """A piece of a client's share of a sum over all clients; returns how many words have arrived."""
+        member = self._member(sender)
+        if self.phase is not Phase.UNION or self.alignment is None:
+            raise OutOfTurn("no sum is due now")
+        received = self.alignment.contribute(self._index[sender], context, chunk)
+        member.seen = now
+        return received
+
+    def take_opening(self) -> Opening | None:
+        """The opening of a sum to which all clients have contributed; handed out once."""
+        return self.alignment.take_work() if self.phase is Phase.UNION and self.alignment is not None else None
+
+    def opened(self, result: Aligned, now: float) -> None:
+        """A sum is open and written down: go on."""
+        if self.alignment is None:
+            raise OutOfTurn("no opening was handed out")
+        self.alignment.complete(result)
+        if self.phase is Phase.UNION and self.alignment.finished:
+            self._enter(Phase.SHARING, now)
+        self._changed()
 
     # --- rounds --------------------------------------------------------------------------------------------------------
 
@@ -241,6 +283,7 @@ class Coordinator:
         records: Sequence[RoundRecord],
         starts: int,
         now: float,
+        opened: Sequence[Aligned] = (),
     ) -> None:
         """Go on with a job that an earlier process of this server began. `starts` counts the processes before."""
         self._attempts_before = starts * ATTEMPTS_A_START
@@ -249,8 +292,10 @@ class Coordinator:
         for name, member in self.members.items():
             member.introduction, member.done = introductions[name], name in done
             member.seen = now
-        self._enter(Phase.SHARING, now)
-        if state is None:
+        self._begin_sharing(now)
+        for result in opened:
+            self.opened(result, now)
+        if state is None or self.phase is not Phase.SHARING:
             return
         clustering = self._clustering()
         clustering.resume(state)
@@ -313,6 +358,9 @@ class Coordinator:
         waited = now - self._since
         if self.phase is Phase.JOINING and waited > self.deadlines.join:
             self.fail(Unavailable(f"after {waited:.0f} s these have not joined: {', '.join(self.missing())}"), now)
+        elif self.phase is Phase.UNION and waited > self.deadlines.share:
+            late = f"after {waited:.0f} s these have not given their share of a sum: {', '.join(self.missing())}"
+            self.fail(Unavailable("; ".join([late, *self.broken_links()])), now)
         elif self.phase is Phase.SHARING and waited > self.deadlines.share:
             late = f"after {waited:.0f} s these do not hold all shares: {', '.join(self.missing())}"
             self.fail(Unavailable("; ".join([late, *self.broken_links()])), now)
@@ -350,6 +398,8 @@ class Coordinator:
         """Whom the job waits for now."""
         if self.phase is Phase.ROUNDS and self.rounds is not None and self.rounds.attempt is not None:
             return tuple(self.federation.roster[j] for j in self.rounds.attempt.decoder.missing())
+        if self.phase is Phase.UNION and self.alignment is not None:
+            return tuple(self.federation.roster[j] for j in self.alignment.missing())
         waits_for: dict[Phase, Callable[[Member], bool]] = {
             Phase.JOINING: lambda member: member.introduction is None,
             Phase.SHARING: lambda member: member.held is None,
@@ -392,16 +442,19 @@ class Coordinator:
     def news(self, sender: str, cursor: Cursor, now: float) -> list[events.Event]:
         """What this client has not been told yet; moves the cursor."""
         out: list[events.Event] = []
-        if self.phase in (Phase.SHARING, Phase.ROUNDS, Phase.FINISHED) and not cursor.roster:
+        if self.phase not in (Phase.JOINING, Phase.FAILED) and not cursor.roster:
             cursor.roster = True
             out.append(events.Roster(self._introductions()))
+        if self.phase is not Phase.FAILED and self.alignment is not None:
+            out += self.alignment.news(cursor.opened, wire.CHUNK_BYTES)
+            cursor.opened = self.alignment.step
         if self.phase in (Phase.ROUNDS, Phase.FINISHED) and self.rounds is not None:
             out += self._round_news(self.rounds, sender, cursor, now)
         if self.phase in (Phase.FINISHED, Phase.FAILED) and not cursor.ended:
             cursor.ended = True
             out.append(events.Failed(str(self.failure)) if self.failure else self._finished())
         waiting = events.Waiting(self.phase.value, self.missing())
-        if self.phase in (Phase.JOINING, Phase.SHARING) and waiting != cursor.waiting:
+        if self.phase in (Phase.JOINING, Phase.UNION, Phase.SHARING) and waiting != cursor.waiting:
             cursor.waiting = waiting
             out.append(waiting)
         return out

@@ -1,9 +1,9 @@
 """What the server must not forget: a SQLite file (WAL) that is brought up to date before anything depends on it.
 
-Kept: which federation the job belongs to, the coins' seed, everybody's introduction, who has its labels, and after every
-completed request the clustering's state and its record. Not kept: what clients tell again when they come back, and uploads,
-distances and attempts, which a restarted server asks for again. `epoch` counts the server's starts; attempts are numbered
-from it, so that no restart reuses an attempt's number.
+Kept: which federation the job belongs to, the coins' seed, everybody's introduction, what was opened while IDs were
+aligned, who has its labels, and after every completed request the clustering's state and its record. Not kept: what clients
+tell again when they come back, and uploads, distances and attempts, which a restarted server asks for again. `epoch` counts
+the server's starts; attempts are numbered from it, so that no restart reuses an attempt's number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,18 @@ import numpy as np
 from secfc import events
 from secfc.errors import ConfigError
 from secfc.lloyd import State
+from secfc_server.alignment import Result as Aligned
 from secfc_server.rounds import RoundRecord
 
 FILE = "journal.sqlite"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS members (name TEXT PRIMARY KEY, introduction TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS opened (step INTEGER PRIMARY KEY, ids_left INTEGER NOT NULL, ids BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (number INTEGER PRIMARY KEY, record TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), fields TEXT NOT NULL, labels BLOB NOT NULL);
 """
-_VERSION = b"1"
+_VERSION = b"2"
 _BYTES = ("share_set", "x25519", "nonce", "certificate", "signature")
 
 
@@ -45,6 +47,7 @@ class Kept:
     done: frozenset[str]
     state: State | None
     records: list[RoundRecord]
+    opened: list[Aligned] = field(default_factory=list)
 
 
 class Journal:
@@ -80,6 +83,7 @@ class Journal:
         with self._translated():
             members = self._database.execute("SELECT name, introduction, done FROM members").fetchall()
             records = self._database.execute("SELECT record FROM rounds ORDER BY number").fetchall()
+            opened = self._database.execute("SELECT ids_left, ids FROM opened ORDER BY step").fetchall()
             return Kept(
                 seed=kept_seed,
                 epoch=epoch,
@@ -87,6 +91,7 @@ class Journal:
                 done=frozenset(name for name, _, done in members if done),
                 state=self._state(),
                 records=[_record(text) for (text,) in records],
+                opened=[_opened(left, ids) for left, ids in opened],
             )
 
     def joined(self, introductions: tuple[events.Introduction, ...]) -> None:
@@ -94,6 +99,12 @@ class Journal:
         rows = [(one.name, _introduction_text(one)) for one in introductions]
         with self._transaction() as database:
             database.executemany("INSERT OR IGNORE INTO members (name, introduction) VALUES (?, ?)", rows)
+
+    def opened(self, step: int, result: Aligned) -> None:
+        """A sum over all clients was opened."""
+        row = (step, result.left, result.ids.astype("<u8").tobytes())
+        with self._transaction() as database:
+            database.execute("INSERT OR REPLACE INTO opened VALUES (?, ?, ?)", row)
 
     def done(self, name: str) -> None:
         """A client has written its labels."""
@@ -165,6 +176,10 @@ def _introduction_text(one: events.Introduction) -> str:
 def _introduction(text: str) -> events.Introduction:
     fields = json.loads(text)
     return events.Introduction(**(fields | {name: bytes.fromhex(fields[name]) for name in _BYTES}))
+
+
+def _opened(left: int, ids: bytes) -> Aligned:
+    return Aligned(left, np.frombuffer(ids, dtype="<u8").astype(np.uint64).reshape(-1, 2))
 
 
 def _record(text: str) -> RoundRecord:

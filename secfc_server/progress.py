@@ -28,19 +28,20 @@ class Monitor:
         for name, member in c.members.items():
             if member.introduction and name not in self._joined:
                 self._joined.add(name)
-                say(log, "joined", client=name, rows=member.introduction.rows, missing=c.missing())
+                rows = {} if c.plan.private else {"rows": member.introduction.rows}
+                say(log, "joined", client=name, **rows, missing=c.missing())
         self._links()
         self._new_rounds()
         if c.phase is not self._phase:
             self._phase, self._reminded = c.phase, now
             say(log, c.phase.value, rows=c.rows, missing=c.missing())
-        elif c.phase in (Phase.JOINING, Phase.SHARING) and now - self._reminded > REMIND_SECONDS:
+        elif c.phase in (Phase.JOINING, Phase.UNION, Phase.SHARING) and now - self._reminded > REMIND_SECONDS:
             self._reminded = now
             say(log, "waiting", phase=c.phase.value, missing=c.missing(), broken=c.broken_links())
 
     def _links(self) -> None:
         connected = {name for name, member in self._coordinator.members.items() if member.connected}
-        if self._coordinator.phase in (Phase.SHARING, Phase.ROUNDS):
+        if self._coordinator.phase in (Phase.UNION, Phase.SHARING, Phase.ROUNDS):
             for name in self._connected - connected:
                 say(log, "connection lost", level=logging.WARNING, client=name)
         self._connected = connected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from secfc import config, events, rpc, wire
@@ -13,6 +13,7 @@ from secfc.errors import JobFailed, SecfcError, WrongSender
 from secfc.logs import say
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
+from secfc_server.alignment import Opening
 from secfc_server.coordinator import Coordinator, Cursor
 from secfc_server.journal import Journal
 from secfc_server.rounds import Work
@@ -86,6 +87,16 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             self.work_if_ready()
         return pb.UploadReply(received=received)
 
+    async def Contribute(self, request_iterator: AsyncIterator[pb.SumChunk], context: Any) -> pb.UploadReply:
+        received = 0
+        async with rpc.refusing(context):
+            sender = self._caller(context)
+            async for message in request_iterator:
+                received = self.coordinator.contribute(sender, message.context, wire.chunk_from(message), self.now())
+            self.notify()
+            self.work_if_ready()
+        return pb.UploadReply(received=received)
+
     async def Report(self, request: pb.ReportRequest, context: Any) -> pb.ReportReply:
         async with rpc.refusing(context):
             sender, report = self._caller(context), wire.report_from(request)
@@ -129,20 +140,33 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             self._change = asyncio.Event()
 
     def work_if_ready(self) -> None:
-        """Start decoding on a thread when a round's uploads are complete."""
-        work = self.coordinator.take_work()
-        if work is not None:
-            task = asyncio.create_task(self._work(work))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        """Start decoding on a thread when a round's uploads are complete, or opening a sum when all its shares are."""
+        if (work := self.coordinator.take_work()) is not None:
+            self._spawn(self._decode(work))
+        if (opening := self.coordinator.take_opening()) is not None:
+            self._spawn(self._open(opening))
 
-    async def _work(self, work: Work) -> None:
+    def _spawn(self, due: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(self._work(due))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _decode(self, work: Work) -> None:
         started = self.now()
+        progress = await asyncio.to_thread(work.run)
+        record = self.coordinator.record(progress, self.now() - started, self.now())
+        await asyncio.to_thread(self._journal.advanced, work.clustering.state(), record)
+        self.coordinator.complete(record, self.now())
+
+    async def _open(self, opening: Opening) -> None:
+        result = await asyncio.to_thread(opening.run)
+        step = self.coordinator.alignment.step if self.coordinator.alignment else 0
+        await asyncio.to_thread(self._journal.opened, step, result)
+        self.coordinator.opened(result, self.now())
+
+    async def _work(self, due: Coroutine[Any, Any, None]) -> None:
         try:
-            progress = await asyncio.to_thread(work.run)
-            record = self.coordinator.record(progress, self.now() - started, self.now())
-            await asyncio.to_thread(self._journal.advanced, work.clustering.state(), record)
-            self.coordinator.complete(record, self.now())
+            await due
         except SecfcError as error:
             self.coordinator.fail(error, self.now())
         except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:

@@ -152,8 +152,6 @@ def of(federation: Federation) -> Plan:
     """The plan of a federation file. What a job cannot do yet is refused here, so that no wish is silently ignored."""
     if federation.liars:
         raise PlanError("finding liars is not part of this version yet; use liars = 0")
-    if federation.membership == "private":
-        raise PlanError("private membership is not part of this version yet; use membership = 'public'")
     return make(
         Wishes(
             clients=federation.n,

@@ -76,6 +76,12 @@ def event_to(value: events.Event) -> pb.Event:
             return pb.Event(waiting=pb.Waiting(phase=value.phase, missing=value.missing))
         case events.Roster():
             return pb.Event(roster=pb.Roster(members=[introduction_to(m) for m in value.members]))
+        case events.Opened():
+            return pb.Event(
+                opened=pb.Opened(
+                    step=value.step, left=value.left, offset=value.offset, total=value.total, data=value.data
+                )
+            )
         case events.Assignment():
             return pb.Event(
                 assignment=pb.AssignmentChunk(
@@ -111,6 +117,7 @@ def event_from(message: pb.Event) -> events.Event:
     readers: dict[str, Any] = {
         "waiting": _waiting,
         "roster": _roster,
+        "opened": _opened,
         "assignment": _assignment,
         "round": _round,
         "finished": _finished,
@@ -128,6 +135,14 @@ def _roster(message: pb.Roster) -> events.Roster:
     if len(message.members) > MAX_CLIENTS:
         raise Malformed("a roster has too many members")
     return events.Roster(tuple(introduction_from(m) for m in message.members))
+
+
+def _opened(message: pb.Opened) -> events.Opened:
+    if len(message.data) > CHUNK_BYTES or message.offset + len(message.data) > message.total or message.total % 16:
+        raise Malformed("a piece of an opened sum does not fit its total")
+    if message.left > 1 << 31:
+        raise Malformed("an opened sum leaves more than 2^31 rows")
+    return events.Opened(message.step, message.left, message.offset, message.total, message.data)
 
 
 def _assignment(message: pb.AssignmentChunk) -> events.Assignment:
@@ -169,7 +184,7 @@ def chunks(words: Words, first: int = 0) -> Iterator[events.Chunk]:
         yield events.Chunk(offset, total, words[offset : offset + CHUNK_WORDS])
 
 
-def chunk_from(message: pb.UploadChunk | pb.ShareChunk) -> events.Chunk:
+def chunk_from(message: pb.UploadChunk | pb.ShareChunk | pb.SumChunk) -> events.Chunk:
     """Checked for length and fit; residues are checked by who knows the layout."""
     if len(message.words) > CHUNK_BYTES or len(message.words) % 8:
         raise Malformed(f"a chunk holds whole 64-bit words, at most {CHUNK_BYTES} bytes")

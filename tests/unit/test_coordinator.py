@@ -68,7 +68,7 @@ class Server:
     def held(self) -> events.Held:
         c = self.coordinator
         members = c._introductions()
-        digest = events.holdings(events.session(self.federation.digest(), members), members)
+        digest = events.holdings(events.session(self.federation.digest(), members), [one.share_set for one in members])
         return events.Held(digest, 10, 20, 0.5)
 
     def tick(self, seconds: float) -> None:

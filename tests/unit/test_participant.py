@@ -240,7 +240,7 @@ def test_rounds_wait_for_all_shares(sharers: list[Participant]) -> None:
 
 
 def test_a_restarted_client_makes_the_same_shares_again() -> None:
-    first, again = strangers(FEDERATION, ROWS)[0], strangers(FEDERATION, ROWS)[0]
+    first, again = introduced(FEDERATION, ROWS)[0], introduced(FEDERATION, ROWS)[0]
     assert first.share_set.id == again.share_set.id
     assert introduce(first) == introduce(again)
     assert all((first.outgoing(name) == again.outgoing(name)).all() for name in ("c1", "c2", "c3", "c4"))

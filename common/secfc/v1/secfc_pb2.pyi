@@ -45,20 +45,22 @@ class FollowRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("waiting", "roster", "assignment", "round", "finished", "failed")
+    __slots__ = ("waiting", "roster", "assignment", "round", "finished", "failed", "opened")
     WAITING_FIELD_NUMBER: _ClassVar[int]
     ROSTER_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    OPENED_FIELD_NUMBER: _ClassVar[int]
     waiting: Waiting
     roster: Roster
     assignment: AssignmentChunk
     round: RoundRequest
     finished: Finished
     failed: Failed
-    def __init__(self, waiting: _Optional[_Union[Waiting, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., assignment: _Optional[_Union[AssignmentChunk, _Mapping]] = ..., round: _Optional[_Union[RoundRequest, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ...) -> None: ...
+    opened: Opened
+    def __init__(self, waiting: _Optional[_Union[Waiting, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., assignment: _Optional[_Union[AssignmentChunk, _Mapping]] = ..., round: _Optional[_Union[RoundRequest, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("phase", "missing")
@@ -73,6 +75,20 @@ class Roster(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedCompositeFieldContainer[Introduction]
     def __init__(self, members: _Optional[_Iterable[_Union[Introduction, _Mapping]]] = ...) -> None: ...
+
+class Opened(_message.Message):
+    __slots__ = ("step", "left", "offset", "total", "data")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    left: int
+    offset: int
+    total: int
+    data: bytes
+    def __init__(self, step: _Optional[int] = ..., left: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class AssignmentChunk(_message.Message):
     __slots__ = ("version", "base", "offset", "total", "data")
@@ -139,6 +155,18 @@ class UploadChunk(_message.Message):
     words: bytes
     compute_seconds: float
     def __init__(self, round: _Optional[int] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ..., compute_seconds: _Optional[float] = ...) -> None: ...
+
+class SumChunk(_message.Message):
+    __slots__ = ("context", "offset", "total", "words")
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    context: bytes
+    offset: int
+    total: int
+    words: bytes
+    def __init__(self, context: _Optional[bytes] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ...) -> None: ...
 
 class UploadReply(_message.Message):
     __slots__ = ("received",)
