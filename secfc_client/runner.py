@@ -18,7 +18,7 @@ from typing import Any
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from secfc import events, kernels, rpc, wire
+from secfc import events, identifiers, kernels, rpc, wire
 from secfc.config import SERVER
 from secfc.errors import JobFailed, OutOfTurn, SecfcError, Unavailable
 from secfc.field import Words
@@ -39,8 +39,12 @@ SILENCE_SECONDS = 40.0  # the server gives a sign of life every 10 s
 class Runner:
     """Takes one participant through one job."""
 
-    def __init__(self, kit: Kit, participant: Participant, store: Store, bind: str, patience: float) -> None:
-        """`patience`: seconds to go on trying to reach the server before giving up."""
+    def __init__(
+        self, kit: Kit, participant: Participant, store: Store, bind: str, patience: float, *, publish: bool = False
+    ) -> None:
+        """`patience`: seconds to go on trying to reach the server before giving up; `publish`: at the end, tell which
+        rows are ours."""
+        self._publishes = publish
         self._kit, self._participant, self._bind, self._patience = kit, participant, bind, patience
         self._store = store
         self._instance = os.urandom(16)
@@ -99,6 +103,8 @@ class Runner:
             self._stub = grpc_stubs.CoordinatorStub(channel)
             while True:
                 try:
+                    if self._publishes:
+                        await self._publish()
                     await self._call(self._stub.Report(wire.report_to(events.Done(), self._instance), timeout=5.0))
                     return True
                 except SecfcError as error:
@@ -108,6 +114,18 @@ class Runner:
                 await asyncio.sleep(0.5)
                 with contextlib.suppress(SecfcError):
                     await self._join()
+
+    async def _publish(self) -> None:
+        ids = self._participant.ids
+        data = ids[identifiers.order(ids)].astype("<u8").tobytes()
+        chunks = (
+            pb.IdChunk(
+                instance=self._instance, offset=first, total=len(data), data=data[first : first + wire.CHUNK_BYTES]
+            )
+            for first in range(0, max(len(data), 1), wire.CHUNK_BYTES)
+        )
+        await self._call(self._stub.Publish(chunks, timeout=CALL_SECONDS))
+        say(log, "our IDs are published", rows=len(ids))
 
     # --- the server --------------------------------------------------------------------------------------------------
 

@@ -87,7 +87,16 @@ def command(
         now=time.monotonic(),
     )
     now = time.monotonic()
-    coordinator.resume(kept.introductions, kept.done, kept.state, kept.records, kept.epoch - 1, now, kept.opened)
+    coordinator.resume(
+        kept.introductions,
+        kept.done,
+        kept.state,
+        kept.records,
+        kept.epoch - 1,
+        now,
+        opened=kept.opened,
+        published=kept.published,
+    )
     _tell_resumed(coordinator)
     job = _Job(loaded, coordinator, journal, folder, bind or loaded.federation.server.bind, log_format, quiet)
     code = asyncio.run(job.run(reflect))
@@ -198,6 +207,8 @@ class _Job:
         path = self._folder / result.FILE
         result.write(path, self.described())
         say(log, "result written", file=path)
+        if published := result.write_published(self._folder / result.PUBLISHED, self._coordinator):
+            say(log, "published IDs written", file=self._folder / result.PUBLISHED, clients=published)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from secfc import events, identifiers, summing, union
+from secfc.distances import Labels
 from secfc.errors import JobFailed, Malformed, OutOfTurn
 from secfc.field import Layout, Words
 from secfc.identifiers import Ids
@@ -137,6 +138,15 @@ class Alignment:
                 )
         self.opened.append(result)
         self._incoming, self._busy = {}, False
+
+    def labels(self, ids: Ids, labels: Labels) -> Labels:
+        """The clusters of some rows. Raises Malformed for IDs that are not of this job."""
+        if self._union is None or not self._union.finished:
+            raise OutOfTurn("the IDs are not aligned yet")
+        at = identifiers.find(self._union.ids, ids)
+        if (at < 0).any() or len(np.unique(at)) != len(at):
+            raise Malformed("a published ID is none of this job's, or stands twice")
+        return labels[at]
 
     def news(self, known: int, piece: int) -> list[events.Opened]:
         """What was opened since step `known`, in pieces of so many bytes."""

@@ -21,10 +21,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from math import nan
 
-from secfc import events, wire
+import numpy as np
+
+from secfc import events, identifiers, wire
 from secfc.coins import Coins
 from secfc.config import Federation
+from secfc.distances import Labels
 from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, SecfcError, Unavailable, WrongSender
+from secfc.identifiers import Ids
 from secfc.lloyd import Clustering, Progress, State
 from secfc.plan import Plan
 from secfc_server.alignment import Alignment, Opening
@@ -67,6 +71,7 @@ class Member:
     seen: float = 0.0  # when it last came, went or sent something
     held: events.Held | None = None
     done: bool = False
+    published: Ids | None = None  # which rows are its own, if it says so
     pace: float = 0.0  # smoothed seconds from question to complete upload; the quick are asked first
     uploaded_bytes: int = 0
     broken: dict[str, str] = field(default_factory=dict)
@@ -251,6 +256,31 @@ class Coordinator:
         member.seen = now
         return received
 
+    def published_piece(self, sender: str, before: bytes, offset: int, total: int, data: bytes) -> bytes:
+        """A further piece of the IDs that a client publishes; returns all so far."""
+        self._member(sender)
+        if offset != len(before) or offset + len(data) > total or total > identifiers.ID_BYTES * self.rows:
+            raise Malformed("a piece of published IDs is out of order or too long")
+        return before + data
+
+    def publish(self, sender: str, instance: bytes, data: bytes) -> Ids:
+        """A client tells, of its own free will, which rows are its own."""
+        member = self._own(sender, instance)
+        if self.phase is not Phase.FINISHED or self.alignment is None:
+            raise OutOfTurn("IDs are published after a job with private membership is finished")
+        if len(data) % identifiers.ID_BYTES:
+            raise Malformed("published IDs have 16 bytes each")
+        ids = np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+        self.alignment.labels(ids, self.labels())
+        member.published = ids
+        return ids
+
+    def labels(self) -> Labels:
+        """The final assignment."""
+        if self.phase is not Phase.FINISHED or self.rounds is None:
+            raise OutOfTurn("the job is not finished")
+        return self.rounds.clustering.labels
+
     def take_opening(self) -> Opening | None:
         """The opening of a sum to which all clients have contributed; handed out once."""
         return self.alignment.take_work() if self.phase is Phase.UNION and self.alignment is not None else None
@@ -284,6 +314,7 @@ class Coordinator:
         starts: int,
         now: float,
         opened: Sequence[Aligned] = (),
+        published: Mapping[str, Ids] | None = None,
     ) -> None:
         """Go on with a job that an earlier process of this server began. `starts` counts the processes before."""
         self._attempts_before = starts * ATTEMPTS_A_START
@@ -291,6 +322,7 @@ class Coordinator:
             return  # nobody was told a roster, so everybody simply joins again
         for name, member in self.members.items():
             member.introduction, member.done = introductions[name], name in done
+            member.published = (published or {}).get(name)
             member.seen = now
         self._begin_sharing(now)
         for result in opened:

@@ -21,6 +21,7 @@ import numpy as np
 
 from secfc import events
 from secfc.errors import ConfigError
+from secfc.identifiers import Ids
 from secfc.lloyd import State
 from secfc_server.alignment import Result as Aligned
 from secfc_server.rounds import RoundRecord
@@ -30,6 +31,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS members (name TEXT PRIMARY KEY, introduction TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS opened (step INTEGER PRIMARY KEY, ids_left INTEGER NOT NULL, ids BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS published (name TEXT PRIMARY KEY, ids BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (number INTEGER PRIMARY KEY, record TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), fields TEXT NOT NULL, labels BLOB NOT NULL);
 """
@@ -48,6 +50,7 @@ class Kept:
     state: State | None
     records: list[RoundRecord]
     opened: list[Aligned] = field(default_factory=list)
+    published: dict[str, Ids] = field(default_factory=dict)
 
 
 class Journal:
@@ -83,6 +86,7 @@ class Journal:
         with self._translated():
             members = self._database.execute("SELECT name, introduction, done FROM members").fetchall()
             records = self._database.execute("SELECT record FROM rounds ORDER BY number").fetchall()
+            published = self._database.execute("SELECT name, ids FROM published").fetchall()
             opened = self._database.execute("SELECT ids_left, ids FROM opened ORDER BY step").fetchall()
             return Kept(
                 seed=kept_seed,
@@ -91,7 +95,8 @@ class Journal:
                 done=frozenset(name for name, _, done in members if done),
                 state=self._state(),
                 records=[_record(text) for (text,) in records],
-                opened=[_opened(left, ids) for left, ids in opened],
+                opened=[Aligned(left, _ids(ids)) for left, ids in opened],
+                published={name: _ids(ids) for name, ids in published},
             )
 
     def joined(self, introductions: tuple[events.Introduction, ...]) -> None:
@@ -105,6 +110,11 @@ class Journal:
         row = (step, result.left, result.ids.astype("<u8").tobytes())
         with self._transaction() as database:
             database.execute("INSERT OR REPLACE INTO opened VALUES (?, ?, ?)", row)
+
+    def published(self, name: str, ids: Ids) -> None:
+        """A client says which rows are its own."""
+        with self._transaction() as database:
+            database.execute("INSERT OR REPLACE INTO published VALUES (?, ?)", (name, ids.astype("<u8").tobytes()))
 
     def done(self, name: str) -> None:
         """A client has written its labels."""
@@ -178,8 +188,8 @@ def _introduction(text: str) -> events.Introduction:
     return events.Introduction(**(fields | {name: bytes.fromhex(fields[name]) for name in _BYTES}))
 
 
-def _opened(left: int, ids: bytes) -> Aligned:
-    return Aligned(left, np.frombuffer(ids, dtype="<u8").astype(np.uint64).reshape(-1, 2))
+def _ids(data: bytes) -> Ids:
+    return np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)
 
 
 def _record(text: str) -> RoundRecord:

@@ -97,6 +97,18 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             self.work_if_ready()
         return pb.UploadReply(received=received)
 
+    async def Publish(self, request_iterator: AsyncIterator[pb.IdChunk], context: Any) -> pb.UploadReply:
+        data = b""
+        async with rpc.refusing(context):
+            sender, instance = self._caller(context), b""
+            async for message in request_iterator:
+                data = self.coordinator.published_piece(sender, data, message.offset, message.total, message.data)
+                instance = message.instance
+            ids = self.coordinator.publish(sender, instance, data)
+            await asyncio.to_thread(self._journal.published, sender, ids)
+        self.notify()
+        return pb.UploadReply(received=len(data))
+
     async def Report(self, request: pb.ReportRequest, context: Any) -> pb.ReportReply:
         async with rpc.refusing(context):
             sender, report = self._caller(context), wire.report_from(request)

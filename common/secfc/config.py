@@ -27,10 +27,11 @@ MAX_FILE_BYTES = 1 << 20
 MAX_COUNT = 2**31 - 1  # every count travels in 32 bits
 IDENTITY_DOMAIN = "secfc.internal"  # .internal is reserved for private use: nobody can own such a name in public DNS
 SERVER = "server"
+LINK_KEY = "link.key"  # in a client's kit: the clients' common key for linked IDs
 RESERVED_NAMES = (SERVER, "ca")  # "ca" is the authority's folder beside the kits
 
 _TOP_KEYS = (
-    *("name", "k", "privacy", "dropouts", "liars", "uploads", "seeding", "segments", "membership"),
+    *("name", "k", "privacy", "dropouts", "liars", "uploads", "seeding", "segments", "membership", "ids"),
     *("max_rows", "max_rounds", "features", "bound", "precision", "server", "client"),
 )
 _SERVER_KEYS = ("address", "bind", "names")
@@ -81,6 +82,7 @@ class Federation:
     precision: int
     server: Party
     clients: tuple[Party, ...]
+    ids: str = "fresh"  # how rows are named where membership is private
 
     @property
     def n(self) -> int:
@@ -154,6 +156,7 @@ def parse(text: str, where: str) -> Federation:
         seeding=top.choice("seeding", ("k-means++", "random", "separation")),
         segments=top.integer("segments", 1) if "segments" in raw else None,
         membership=top.choice("membership", ("public", "private")),
+        ids=top.choice("ids", ("fresh", "linked")),
         max_rows=top.integer("max_rows", 1),
         max_rounds=top.integer("max_rounds", 1, default=300),
         features=features,
@@ -164,6 +167,10 @@ def parse(text: str, where: str) -> Federation:
         clients=_clients(top),
     )
     _check_distinct((federation.server, *federation.clients), where)
+    if federation.ids == "linked" and federation.membership != "private":
+        raise ConfigError(
+            f'{where}: ids = "linked" goes with membership = "private"; leave it out or change membership'
+        )
     return federation
 
 

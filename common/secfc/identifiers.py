@@ -81,6 +81,12 @@ def _from_residues(field: Field, residues: Residues) -> Ids:
     return _packed((residues.astype(np.int64) % primes).astype(np.uint64).transpose(1, 2, 0))
 
 
+def texts(ids: Ids) -> list[str]:
+    """IDs for people and files: 32 hexadecimal digits each."""
+    data = ids.astype(">u8").tobytes().hex()
+    return [data[i : i + 2 * ID_BYTES] for i in range(0, len(data), 2 * ID_BYTES)]
+
+
 def check(ids: Ids, field: Field = FIELD) -> None:
     """Raise Malformed unless these are IDs: two words each, every residue below its prime."""
     if ids.ndim != 2 or ids.shape[1] != 2 or ids.dtype != np.uint64:

@@ -168,6 +168,18 @@ class SumChunk(_message.Message):
     words: bytes
     def __init__(self, context: _Optional[bytes] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ...) -> None: ...
 
+class IdChunk(_message.Message):
+    __slots__ = ("instance", "offset", "total", "data")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    instance: bytes
+    offset: int
+    total: int
+    data: bytes
+    def __init__(self, instance: _Optional[bytes] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
 class UploadReply(_message.Message):
     __slots__ = ("received",)
     RECEIVED_FIELD_NUMBER: _ClassVar[int]

@@ -55,6 +55,11 @@ class CoordinatorStub:
                 request_serializer=secfc_dot_v1_dot_secfc__pb2.SumChunk.SerializeToString,
                 response_deserializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
                 _registered_method=True)
+        self.Publish = channel.stream_unary(
+                '/secfc.v1.Coordinator/Publish',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.IdChunk.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
+                _registered_method=True)
         self.Report = channel.unary_unary(
                 '/secfc.v1.Coordinator/Report',
                 request_serializer=secfc_dot_v1_dot_secfc__pb2.ReportRequest.SerializeToString,
@@ -101,6 +106,13 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Publish(self, request_iterator, context):
+        """A client's own IDs, by its own free will, after the job is finished (private membership only). Idempotent. Deadline: 30 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Report(self, request, context):
         """What a client has to tell besides uploads. Idempotent. Deadline: 30 s.
         """
@@ -136,6 +148,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
             'Contribute': grpc.stream_unary_rpc_method_handler(
                     servicer.Contribute,
                     request_deserializer=secfc_dot_v1_dot_secfc__pb2.SumChunk.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.SerializeToString,
+            ),
+            'Publish': grpc.stream_unary_rpc_method_handler(
+                    servicer.Publish,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.IdChunk.FromString,
                     response_serializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.SerializeToString,
             ),
             'Report': grpc.unary_unary_rpc_method_handler(
@@ -257,6 +274,33 @@ class Coordinator:
             target,
             '/secfc.v1.Coordinator/Contribute',
             secfc_dot_v1_dot_secfc__pb2.SumChunk.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Publish(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/secfc.v1.Coordinator/Publish',
+            secfc_dot_v1_dot_secfc__pb2.IdChunk.SerializeToString,
             secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
             options,
             channel_credentials,
