@@ -49,9 +49,9 @@ def align(
 
 def summed(outgoing: Sequence[Shares], empty: Callable[[], Sum]) -> dict[int, Words]:
     """What every client sends to the server: the sum of its shares of what all n share."""
-    sums = {}
-    for j in range(len(outgoing)):
-        sums[j] = empty()
-        for i, shares in enumerate(outgoing):
-            sums[j].add(i, shares.shares([j])[0])
-    return {j: held.words() for j, held in sums.items()}
+    everybody = range(len(outgoing))
+    sums = [empty() for _ in everybody]
+    for i, shares in enumerate(outgoing):
+        for held, words in zip(sums, shares.shares(everybody), strict=True):
+            held.add(i, words)
+    return {j: held.words() for j, held in enumerate(sums)}

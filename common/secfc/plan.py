@@ -24,8 +24,10 @@ from secfc.config import Federation
 from secfc.distances import Shape
 from secfc.errors import PlanError, RangeError
 from secfc.field import MAX_LANES, Field, Layout, lane_primes
+from secfc.identifiers import ID_BYTES
 from secfc.lagrange import Code
 from secfc.sharing import segment_length
+from secfc.union import COLUMNS, TableShape, union_code
 
 UPLOADS = ("masked", "open")
 MEMBERSHIPS = ("public", "private")
@@ -121,22 +123,46 @@ class Plan:
         client = 8 * w.max_rows * (s + 2) * lanes + 8 * upload.words
         server = 4 * residues + (4 if self.masked else 8) * residues + 8 * w.max_rows
         rows = -(-w.max_rows // w.clients) * w.features  # a client's own values: the file's, as floats, as integers
+        union = self._union_cost()
         return {
+            "union_bytes_per_client": union["sent_by_client"],
+            "union_bytes_server": union["sent_by_server"],
             "sharing_bytes_per_client": 8 * self.share_layout(owned).words * (w.clients - 1),
             "round_bytes_per_client": 8 * upload.words,
             "client_memory_bytes": client,
             "server_memory_bytes": server,
             "client_process_bytes": CLIENT_BASE
-            + client
+            + max(client, union["client_memory"])
             + 24 * rows
             + 8 * self.share_layout(w.max_rows).words
             + (w.clients - 1) * min(8 * self.share_layout(owned).words, STREAM_BUFFER)
             + min(8 * upload.words, STREAM_BUFFER),
-            "server_process_bytes": SERVER_BASE + server + self.responders * min(8 * upload.words, STREAM_BUFFER),
+            "server_process_bytes": SERVER_BASE
+            + max(server, union["server_memory"])
+            + self.responders * min(8 * upload.words, STREAM_BUFFER),
             "sharing_multiplications_per_client": owned * w.clients * (code.segments + code.privacy) * s * lanes,
             "round_multiplications_per_client": w.max_rows * (s + 2) * w.clusters * lanes,
             "round_multiplications_server": (0 if self.masked else self.responders * residues)
             + residues * (lanes - 1) // 2,
+        }
+
+    def _union_cost(self) -> dict[str, int]:
+        """Bytes of one table for max_rows IDs. A client sends a share to every other and the sum to the server, which sends
+        all IDs to everybody; none of it is there any more when the rounds begin."""
+        w = self.wishes
+        if not self.private:
+            return dict.fromkeys(("sent_by_client", "sent_by_server", "client_memory", "server_memory"), 0)
+        table = TableShape.of(union_code(w.clients, w.privacy), w.max_rows, b"")
+        share, cell = (
+            8 * table.words,
+            COLUMNS * table.code.field.lanes,
+        )  # cells are of 32 bits, opened ones of 64 before
+        ids = ID_BYTES * w.max_rows
+        return {
+            "sent_by_client": share * w.clients,
+            "sent_by_server": ids * w.clients,
+            "client_memory": 4 * cell * table.cells + 8 * cell * table.rows + share * w.clients + ids,
+            "server_memory": (4 + 8) * cell * table.cells + share * w.clients + 2 * ids,
         }
 
 

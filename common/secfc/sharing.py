@@ -71,9 +71,14 @@ class Shares:
         out = np.empty((field.lanes, code.segments + code.privacy, rows, s))
         out[:, : code.segments] = self._data(first, rows)
         if code.privacy:
-            noise = prg.uniform(field, rows, code.privacy * s, self._block_key(first // _BLOCK))
-            out[:, code.segments :] = noise.reshape(field.lanes, rows, code.privacy, s).transpose(0, 2, 1, 3)
+            out[:, code.segments :] = self._noise(first, rows)
         return out.reshape(field.lanes, code.segments + code.privacy, rows * s)
+
+    def _noise(self, first: int, rows: int) -> Residues:
+        """(L, t, rows, s): the noise segments of a block of rows, uniform in every lane."""
+        t, lanes = self.code.privacy, self.code.field.lanes
+        noise = prg.uniform(self.code.field, rows, t * self.length, self._block_key(first // _BLOCK))
+        return noise.reshape(lanes, rows, t, self.length).transpose(0, 2, 1, 3)
 
     def _block_key(self, index: int) -> bytes:
         return hashlib.sha256(b"secfc/v1/noise|%d|" % index + self._seed).digest()

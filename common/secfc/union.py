@@ -18,7 +18,7 @@ Hash functions come from public values: the session, which no one knows before a
 with that fixed the seeds of their IDs, the round and all IDs found so far. So nobody can choose IDs that will not peel.
 
 Everybody holds the same `Union` and computes the shape of the next table from it: the server cannot ask one client for
-another table than the rest. Its `Shape.digest` is bound into the noise and is to travel with the shares: who receives a
+another table than the rest. Its `TableShape.digest` is bound into the noise and is to travel with the shares: who receives a
 share for another shape than its own must refuse it.
 """
 
@@ -59,7 +59,7 @@ def union_code(clients: int, privacy: int) -> Code:
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableShape:
     """A table everybody agrees on: `part` cells a hash, and the public context that its hash functions come from."""
 
     code: Code
@@ -67,7 +67,7 @@ class Shape:
     context: bytes
 
     @classmethod
-    def of(cls, code: Code, ids: int, context: bytes, cells_per_id: float = CELLS_PER_ID) -> Shape:
+    def of(cls, code: Code, ids: int, context: bytes, cells_per_id: float = CELLS_PER_ID) -> TableShape:
         """A table for that many IDs."""
         if not LEAST_CELLS_PER_ID <= cells_per_id <= 100:
             raise InvalidInput(f"a table has {LEAST_CELLS_PER_ID} to 100 cells an ID, not {cells_per_id}")
@@ -128,7 +128,7 @@ class Shape:
 class TableShares(Shares):
     """One client's table, ready to be shared: the same size whatever it holds."""
 
-    def __init__(self, shape: Shape, ids: Ids, seed: bytes) -> None:
+    def __init__(self, shape: TableShape, ids: Ids, seed: bytes) -> None:
         noise = summing.noise_seed(seed, b"table", shape.digest, hashlib.sha256(ids.tobytes()).digest())
         super().__init__(shape.code, shape.rows, shape.code.segments * COLUMNS, noise)
         self._table = shape.table(ids).reshape(shape.code.segments, shape.rows, shape.code.field.lanes, COLUMNS)
@@ -146,7 +146,7 @@ class Peeled:
     left: int
 
 
-def peel(shape: Shape, table: Table) -> Peeled:
+def peel(shape: TableShape, table: Table) -> Peeled:
     """Peel an opened table (it is used up). Raises JobFailed if it is no sum of honest tables, or if an ID is in it more than
     once; the error does not say which, how often or whose."""
     total = _check_counts(shape, table)
@@ -166,7 +166,7 @@ def peel(shape: Shape, table: Table) -> Peeled:
     return Peeled(ids[:found], left)
 
 
-def _check_counts(shape: Shape, table: Table) -> int:
+def _check_counts(shape: TableShape, table: Table) -> int:
     """How many IDs a table holds: every third and every lane must say the same."""
     counts = table[: shape.cells, ::COLUMNS].reshape(HASHES, shape.part, -1).sum(axis=1, dtype=np.int64)
     if counts.min() != counts.max() or table[shape.cells :].any():
@@ -199,7 +199,7 @@ class Union:
         self.round = 1
         self.left = counted  # None: not known before the first table is opened
         self.ids = identifiers.none()
-        self.shape = Shape.of(code, limit if counted is None else counted, self.digest, cells_per_id)
+        self.shape = TableShape.of(code, limit if counted is None else counted, self.digest, cells_per_id)
 
     @property
     def finished(self) -> bool:
@@ -227,7 +227,7 @@ class Union:
             raise JobFailed(f"IDs do not come apart in {MAX_ROUNDS} tables; start the job again")
         self.ids, self.left = ids, peeled.left
         self.round += 1
-        self.shape = Shape.of(self.code, peeled.left, self.digest)
+        self.shape = TableShape.of(self.code, peeled.left, self.digest)
 
     def _check_total(self, total: int) -> None:
         if total < 1:

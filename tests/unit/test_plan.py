@@ -14,6 +14,7 @@ from secfc import local, plan
 from secfc.errors import InvalidInput, PlanError
 from secfc.field import MAX_LANES, Field
 from secfc.plan import Wishes, make
+from secfc.union import TableShape, union_code
 
 GOOD = Wishes(clients=5, privacy=1, clusters=3, features=4, max_rows=100, bound=8.0, precision=10)
 
@@ -192,6 +193,19 @@ def test_shapes_and_costs() -> None:
     assert make(wish(uploads="open")).cost()["round_multiplications_server"] > cost["round_multiplications_server"]
     shape = plan.shape(10, np.array([1, 0, 50]), (2, 0))
     assert shape.layout.rows == 10
+
+
+def test_private_membership_costs_n_times_the_sharing_and_the_union() -> None:
+    public, private = make(GOOD).cost(), make(wish(membership="private")).cost()
+    assert public["union_bytes_per_client"] == public["union_bytes_server"] == 0
+    assert private["sharing_bytes_per_client"] == 5 * public["sharing_bytes_per_client"]
+    assert private["sharing_multiplications_per_client"] == 5 * public["sharing_multiplications_per_client"]
+    assert private["union_bytes_per_client"] == 5 * 8 * TableShape.of(union_code(5, 1), 100, b"").words
+    assert private["union_bytes_server"] == 5 * 100 * 16
+    assert private["round_bytes_per_client"] == public["round_bytes_per_client"]
+    assert private["server_process_bytes"] > public["server_process_bytes"]
+    with pytest.raises(PlanError, match="private membership needs privacy >= 1"):
+        make(wish(membership="private", privacy=0, uploads="open"))
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,8 @@ def _cost(made: Plan) -> Table:
     table = Table(title=f"Cost at m = {made.wishes.max_rows} rows, dealt evenly", title_justify="left")
     for column in ("", "one client", "server"):
         table.add_column(column, justify="left" if not column else "right")
+    if made.private:
+        table.add_row("union of IDs, sent", size(cost["union_bytes_per_client"]), size(cost["union_bytes_server"]))
     table.add_row("sharing, sent", size(cost["sharing_bytes_per_client"]), "–")
     table.add_row("a round, sent (all columns)", size(cost["round_bytes_per_client"]), "labels that changed")
     table.add_row("a round, received", "labels that changed", size(cost["round_bytes_per_client"] * made.responders))
