@@ -89,7 +89,7 @@ def command(
     ids = naming.linked_ids(table, link_key or kit_path / config.LINK_KEY) if federation.ids == "linked" else None
 
     def prepare() -> tuple[Participant, Runner]:
-        secrets = store.secrets(federation.digest(), rows)
+        secrets = store.secrets(naming.subject(federation.digest(), table), rows)
         participant = Participant(federation, made, loaded.party_name, rows, secrets, kit.verifier(loaded), ids)
         address = bind or federation.client(loaded.party_name).bind
         return participant, Runner(loaded, participant, store, address, wait, publish=publish_ids)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
 from secfc import config, identifiers
 from secfc.errors import ConfigError, InvalidInput
+from secfc.framing import framed
 from secfc.identifiers import Ids
 from secfc_client.data import Table
 
@@ -19,6 +21,14 @@ def linked_ids(table: Table, key_file: Path) -> Callable[[bytes], Ids]:
     names = ["" if name is None else str(name) for name in table.ids.to_pylist()]
     identifiers.linked(names, key, b"")  # complains about missing and repeated names
     return lambda session: identifiers.linked(names, key, session)
+
+
+def subject(federation_digest: bytes, table: Table) -> bytes:
+    """What a client's secrets are for, besides its rows: other names of the same rows are another job."""
+    if table.ids is None:
+        return federation_digest
+    names = (str(name).encode() for name in table.ids.to_pylist())
+    return hashlib.sha256(framed(b"secfc/v1/named", federation_digest, *names)).digest()
 
 
 def _read_key(path: Path) -> bytes:

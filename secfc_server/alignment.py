@@ -40,7 +40,7 @@ class Opening:
     """The heavy part of a step, to be run on a thread."""
 
     code: Code
-    shape: union.Shape | None  # None: the count
+    shape: union.TableShape | None  # None: the count
     sums: dict[int, Words]
 
     def run(self) -> Result:

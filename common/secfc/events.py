@@ -53,7 +53,7 @@ def stage_id(share_set: bytes, context: bytes) -> bytes:
 
 
 def count_context(session_id: bytes) -> bytes:
-    """The first stage: how many rows there are. A table's context is its `union.Shape.digest`."""
+    """The first stage: how many rows there are. A table's context is its `union.TableShape.digest`."""
     return hashlib.sha256(framed(b"secfc/v1/count", session_id)).digest()
 
 
