@@ -239,6 +239,8 @@ class Union:
 
     def contribution(self, ids: Ids, seed: bytes) -> TableShares:
         """A client's shares of the table to come: its IDs that are not known yet."""
+        if self.finished:
+            raise InvalidInput("the union is finished; there is no further table")
         return TableShares(self.shape, ids[identifiers.find(self.ids, ids) < 0], seed)
 
     def slots(self, ids: Ids) -> npt.NDArray[np.int64]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from experiments import union as experiment
 from secfc import alignment, identifiers, summing, union
 from secfc.errors import DataError, InvalidInput, JobFailed, Malformed, OutOfTurn
 from secfc.field import Field
@@ -312,6 +315,8 @@ def test_what_no_honest_server_sends_is_refused() -> None:
     with pytest.raises(InvalidInput, match="not finished"):
         known.slots(ids[:2])
     known.learn(Peeled(ids[4:], 0))
+    with pytest.raises(InvalidInput, match="no further table"):
+        known.contribution(ids, SEED)
     with pytest.raises(JobFailed, match="lacks IDs of our own"):
         known.slots(identifiers.fresh(1, b"e" * 32))
 
@@ -333,3 +338,14 @@ def test_ids_that_never_peel_end_the_job() -> None:
         known.learn(Peeled(identifiers.none(), 4))
     with pytest.raises(JobFailed, match="do not come apart"):
         known.learn(Peeled(identifiers.none(), 4))
+
+
+def test_the_experiment_prints_seconds_and_bytes() -> None:
+    result = CliRunner().invoke(experiment.command, ["--json", "-m", "300", "-n", "4", "-t", "1", "--repeat", "1"])
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)
+    assert (row["m"], row["n"], row["t"], row["list_bytes_per_id"]) == (300, 4, 1, 16)
+    assert row["bytes_per_id_and_recipient"] >= 8 * TableShape.of(union_code(4, 1), 300, b"").words / 300
+    assert all(row[name] > 0 for name in (*experiment.STEPS, "client_s", "server_s"))
+    result = CliRunner().invoke(experiment.command, ["-m", "20", "--repeat", "1"])
+    assert "bytes an ID and recipient" in result.stdout
