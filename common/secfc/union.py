@@ -148,7 +148,11 @@ class Peeled:
 
 def peel(shape: TableShape, table: Table) -> Peeled:
     """Peel an opened table (it is used up). Raises JobFailed if it is no sum of honest tables, or if an ID is in it more than
-    once; the error does not say which, how often or whose."""
+    once; the error does not say which, how often or whose.
+
+    A cell with several different IDs passes for copies of one with probability below 1/(Q·part), Q ≈ 2^63: its check values
+    would have to fit, and the cell be where the seeming ID belongs.
+    """
     total = _check_counts(shape, table)
     most = min(shape.code.clients, min(shape.code.field.primes) - 1)
     inverses = [[pow(c, -1, p) if c else 0 for p in shape.code.field.primes] for c in range(most + 1)]
