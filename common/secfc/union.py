@@ -148,7 +148,11 @@ class Peeled:
 
 def peel(shape: TableShape, table: Table) -> Peeled:
     """Peel an opened table (it is used up). Raises JobFailed if it is no sum of honest tables, or if an ID is in it more than
-    once; the error does not say which, how often or whose."""
+    once; the error does not say which, how often or whose.
+
+    A cell with several different IDs passes for copies of one with probability below 1/(Q·part), Q ≈ 2^63: its check values
+    would have to fit, and the cell be where the seeming ID belongs.
+    """
     total = _check_counts(shape, table)
     most = min(shape.code.clients, min(shape.code.field.primes) - 1)
     inverses = [[pow(c, -1, p) if c else 0 for p in shape.code.field.primes] for c in range(most + 1)]
@@ -239,6 +243,8 @@ class Union:
 
     def contribution(self, ids: Ids, seed: bytes) -> TableShares:
         """A client's shares of the table to come: its IDs that are not known yet."""
+        if self.finished:
+            raise InvalidInput("the union is finished; there is no further table")
         return TableShares(self.shape, ids[identifiers.find(self.ids, ids) < 0], seed)
 
     def slots(self, ids: Ids) -> npt.NDArray[np.int64]:

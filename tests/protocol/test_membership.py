@@ -74,7 +74,7 @@ def test_labels_are_those_without_membership_privacy(job: Job) -> None:
 
 
 @pytest.mark.slow
-@settings(calm, max_examples=600)
+@settings(calm, max_examples=200)
 @given(jobs(most_rows=24, most_features=9))
 def test_very_many_private_jobs(job: Job) -> None:
     assume(job.privacy)

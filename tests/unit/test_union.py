@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from experiments import union as experiment
 from secfc import alignment, identifiers, summing, union
 from secfc.errors import DataError, InvalidInput, JobFailed, Malformed, OutOfTurn
 from secfc.field import Field
@@ -217,6 +220,31 @@ def test_the_sum_depends_on_the_union_only() -> None:
         assert (shape.opened(alignment.summed(shares, shape.sum)) == whole).all()
 
 
+def test_a_table_is_what_its_description_says() -> None:
+    """Cell by cell in Python integers: places, counts, sums of keys and of checks, modulo every lane's prime."""
+    shape = TableShape.of(union_code(3, 1), 25, b"described")
+    ids = identifiers.fresh(25, SEED)
+    raw = hashlib.sha256(b"secfc/v1/union-hash|" + shape.digest).digest()
+    keys = [int.from_bytes(raw[8 * i : 8 * i + 8], "little") for i in range(4)]
+    word = (1 << 64) - 1
+
+    def mixed(first: int, second: int, key: int) -> int:
+        x = (first ^ key) * 0x9E3779B97F4A7C15 & word
+        x = ((x ^ x >> 32) + second) * 0xBF58476D1CE4E5B9 & word
+        x = (x ^ x >> 29) * 0x94D049BB133111EB & word
+        return x ^ x >> 32
+
+    expected = np.zeros((2 * shape.rows, 12), dtype=object)
+    for first, second in ids.tolist():
+        check = mixed(first, second, keys[3])
+        for third in range(3):
+            cell = third * shape.part + ((mixed(first, second, keys[third]) >> 32) * shape.part >> 32)
+            for lane, p in enumerate(identifiers.FIELD.primes):
+                values = [1, *((number >> 21 * lane) % (1 << 21) for number in (first, second, check))]
+                expected[cell, 4 * lane : 4 * lane + 4] = (expected[cell, 4 * lane : 4 * lane + 4] + values) % p
+    assert shape.table(ids).tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("holders", [(0, 1), (0, 1, 2, 3, 4), (3, 3)])
 @pytest.mark.parametrize("cells", [1.0, 1.3])
 def test_an_id_held_twice_stops_the_job_without_saying_whose(holders: tuple[int, ...], cells: float) -> None:
@@ -312,6 +340,8 @@ def test_what_no_honest_server_sends_is_refused() -> None:
     with pytest.raises(InvalidInput, match="not finished"):
         known.slots(ids[:2])
     known.learn(Peeled(ids[4:], 0))
+    with pytest.raises(InvalidInput, match="no further table"):
+        known.contribution(ids, SEED)
     with pytest.raises(JobFailed, match="lacks IDs of our own"):
         known.slots(identifiers.fresh(1, b"e" * 32))
 
@@ -333,3 +363,14 @@ def test_ids_that_never_peel_end_the_job() -> None:
         known.learn(Peeled(identifiers.none(), 4))
     with pytest.raises(JobFailed, match="do not come apart"):
         known.learn(Peeled(identifiers.none(), 4))
+
+
+def test_the_experiment_prints_seconds_and_bytes() -> None:
+    result = CliRunner().invoke(experiment.command, ["--json", "-m", "300", "-n", "4", "-t", "1", "--repeat", "1"])
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)
+    assert (row["m"], row["n"], row["t"], row["list_bytes_per_id"]) == (300, 4, 1, 16)
+    assert row["bytes_per_id_and_recipient"] >= 8 * TableShape.of(union_code(4, 1), 300, b"").words / 300
+    assert all(row[name] > 0 for name in (*experiment.STEPS, "client_s", "server_s"))
+    result = CliRunner().invoke(experiment.command, ["-m", "20", "--repeat", "1"])
+    assert "bytes an ID and recipient" in result.stdout
