@@ -85,10 +85,16 @@ class Member:
         if not self.plan.masked:
             return self._clusters.upload(shape)
         weights = self.plan.code.weights(responders)[:, responders.index(self.index)]
+        return self._clusters.upload(shape, weights, self.mask_keys(request, session, responders, attempt))
+
+    def mask_keys(
+        self, request: Request, session: bytes, responders: tuple[int, ...], attempt: int
+    ) -> list[tuple[bytes, int]]:
+        """The signed keys of this client's masks for one attempt of a round."""
         digest = masks.assignment_digest(request.labels.astype("<i4").tobytes())
-        context = masks.Context(session, self.plan.digest, request.number, attempt, responders, digest, shape.columns)
-        keys = masks.signed_keys(self.index, self.plan.wishes.privacy, context, self._secrets)
-        return self._clusters.upload(shape, weights, keys)
+        columns = self.plan.shape(len(request.labels), request.sizes, request.columns).columns
+        context = masks.Context(session, self.plan.digest, request.number, attempt, responders, digest, columns)
+        return masks.signed_keys(self.index, self.plan.wishes.privacy, context, self._secrets)
 
 
 def share(plan: Plan, rows: Sequence[Rows], positions: Sequence[npt.NDArray[np.int64]]) -> list[Member]:
@@ -122,17 +128,19 @@ def run(
     choose: Callable[[int], Sequence[int]] | None = None,
     observe: Callable[[Round], None] | None = None,
     tap: Callable[[Request, dict[int, Words]], None] | None = None,
+    members: Sequence[Member] | None = None,
 ) -> Result:
     """Cluster the quantised rows of all clients.
 
     `clustering` makes the server's machine once the number of rows is known. `positions[j]` says where client j's rows stand
     in the order of all rows (default: by client, then as given). `choose` picks the R responders of a request.
     `tap` is shown all that the server receives: what it asked for, and every responder's upload, byte for byte.
+    `members` are those of an earlier `share` of these rows: another job on the same shares.
     """
     rows, positions = _checked(plan, rows, positions)
     total = sum(len(part) for part in rows)
     machine = clustering(total)
-    members = share(plan, rows, positions)
+    members = share(plan, rows, positions) if members is None else members
     session = os.urandom(32)
     distances = Distances(plan.field, total, plan.wishes.clusters)
     history: list[Round] = []
