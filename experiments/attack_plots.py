@@ -50,44 +50,51 @@ def _view(report: Report) -> tuple[Any, Any]:
 
 def _panel(axis: Any, report: Report, truth: Any, found: Any, outcome: Outcome) -> None:
     colours = [_COLOURS[label % len(_COLOURS)] for label in report.labels]
-    axis.scatter(*truth.T, s=34, facecolors="none", edgecolors=_GREY, linewidths=0.9, zorder=1)
-    axis.scatter(*found.T, s=7, c=colours, linewidths=0, zorder=2)
+    ring, dot = (34, 7) if len(truth) < 500 else (16, 3)
+    axis.scatter(*truth.T, s=ring, facecolors="none", edgecolors=_GREY, linewidths=0.8, zorder=1)
+    axis.scatter(*found.T, s=dot, c=colours, linewidths=0, zorder=2)
     who = "server + one client" if outcome.attack in "be" else "server alone"
-    axis.set_title(f"({outcome.attack}) {who}, {outcome.directions} directions", fontsize=11, color=_INK)
-    verdict = "exact" if outcome.exact == 1.0 else f"error {outcome.error:.1g}"
-    if outcome.error > 0.5 * report.guess:
-        verdict = f"error {outcome.error:.2f}, a guess has {report.guess:.2f}"
-    axis.text(
-        0.03,
-        0.97,
-        verdict,
-        transform=axis.transAxes,
-        va="top",
-        fontsize=10,
-        color=_INK,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 2},
-    )
+    what = f"{outcome.requests} requests, {outcome.directions} directions: {_verdict(report, outcome)}"
+    axis.set_title(f"({outcome.attack}) {who}\n{what}", fontsize=10, color=_INK)
     axis.tick_params(labelsize=8, colors="#6b7280")
     for spine in axis.spines.values():
         spine.set_color(_GREY)
 
 
+def _verdict(report: Report, outcome: Outcome) -> str:
+    if outcome.exact == 1.0:
+        return "exact"
+    if outcome.error < 1e-3:
+        return f"error {outcome.error:.0e}"
+    return f"error {outcome.error:.2f} (a guess {report.guess:.2f})"
+
+
 def _curves(reports: Sequence[Report], folder: Path) -> Path:
-    figure, axis = plt.subplots(figsize=(8, 4.8), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), sharey=True, layout="constrained")
     for report, colour in zip(reports, _COLOURS, strict=False):
-        share = [step.directions / report.rows.shape[1] for step in report.curve]
+        error, features = [step.error for step in report.curve], report.rows.shape[1]
+        style = {"marker": "o", "markersize": 4, "color": colour}
         label = f"{report.setting.name}, k = {report.setting.clusters}"
-        axis.plot(share, [step.error for step in report.curve], marker="o", markersize=4, color=colour, label=label)
-    axis.set_yscale("log")
-    axis.set_ylim(1e-15, 3)
-    axis.set_xlim(0, 1.02)
-    axis.set_xlabel("directions known, as a share of d (the leakage meter)", color=_INK)
-    axis.set_ylabel("error after the best rigid motion", color=_INK)
-    axis.set_title("(c) The server alone, masked uploads: geometry of the rows from distances", fontsize=11, color=_INK)
-    axis.grid(True, color="#eceff3", zorder=0)
-    axis.legend(frameon=False, loc="lower left")
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
+        axes[0].plot([step.directions / features for step in report.curve], error, label=label, **style)
+        axes[1].plot([step.requests for step in report.curve], error, **style)
+        last = report.curve[-1]
+        if last.error < 1e-3:
+            at = (last.requests, 0)
+            axes[1].annotate(f"{last.error:.0e}", at, (7, 3), textcoords="offset points", color=colour)
+    axes[0].set_xlim(0, 1.03)
+    axes[1].set_xlim(left=0)
+    axes[0].set_ylim(-0.03, 1.05)
+    axes[0].set_xlabel("directions known, as a share of d (the leakage meter)", color=_INK)
+    axes[1].set_xlabel("requests answered", color=_INK)
+    axes[0].set_ylabel("error after the best rigid motion", color=_INK)
+    axes[0].legend(frameon=False, loc="lower left")
+    figure.suptitle(
+        "(c) The server alone, masked uploads: geometry of the rows from distances", fontsize=12, color=_INK
+    )
+    for axis in axes:
+        axis.grid(True, color="#eceff3", zorder=0)
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
     return _save(figure, folder / "attacks-directions.png")
 
 

@@ -40,18 +40,19 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """One attack on one transcript. `exact` is the share of the others' rows recovered to the last bit."""
+    """One attack on the first `requests` of a job. `exact`: the share of the others' rows recovered to the last bit."""
 
     attack: str
     uploads: str
     error: float
     exact: float | None
     directions: int
+    requests: int
     estimate: Floats = field(repr=False)
 
     def row(self) -> Row:
         """For machines."""
-        names = ("attack", "uploads", "error", "exact", "directions")
+        names = ("attack", "uploads", "error", "exact", "directions", "requests")
         return {name: getattr(self, name) for name in names}
 
 
@@ -92,7 +93,8 @@ def segments(transcript: Transcript) -> Outcome:
         squares += error**2 * float(((own - own.mean(axis=0)) ** 2).sum())
     whole = float(((truth - truth.mean(axis=0)) ** 2).sum())
     error = float(np.sqrt(squares / whole))
-    return Outcome("a", agreed.wishes.uploads, error, None, len(columns) - 1, np.concatenate(parts, axis=1))
+    directions, used = len(columns) - 1, columns[-1].step + 1
+    return Outcome("a", agreed.wishes.uploads, error, None, directions, used, np.concatenate(parts, axis=1))
 
 
 def insider(transcript: Transcript) -> Outcome:
@@ -103,15 +105,16 @@ def insider(transcript: Transcript) -> Outcome:
         estimate, error = recovery.aligned(estimate, transcript.rows.astype(np.float64), scale=True)
     else:
         error = _relative(estimate, transcript)
-    exact = _exact(found.rows, transcript)
-    return Outcome("b", transcript.plan.wishes.uploads, error, exact, transcript.plan.length, estimate)
+    exact, directions = _exact(found.rows, transcript), transcript.plan.length
+    return Outcome("b", transcript.plan.wishes.uploads, error, exact, directions, found.requests, estimate)
 
 
 def distances(transcript: Transcript, steps: int | None = None) -> Outcome:
     """Attack (c) after the first steps (all)."""
     found, directions = _geometry(transcript, steps)
     estimate, error = recovery.aligned(found, transcript.rows.astype(np.float64), scale=False)
-    return Outcome("c", transcript.plan.wishes.uploads, error, None, directions, estimate)
+    used = len(transcript.requests[:steps])
+    return Outcome("c", transcript.plan.wishes.uploads, error, None, directions, used, estimate)
 
 
 def own_rows(transcript: Transcript) -> Outcome:
@@ -121,8 +124,8 @@ def own_rows(transcript: Transcript) -> Outcome:
     wide[:, :directions] = found
     rows = recovery.placed_by_known_rows(wide, transcript.insider.own, transcript.insider.own_rows)
     estimate = rows.astype(np.float64)
-    error = _relative(estimate, transcript)
-    return Outcome("e", transcript.plan.wishes.uploads, error, _exact(rows, transcript), directions, estimate)
+    error, exact, used = _relative(estimate, transcript), _exact(rows, transcript), len(transcript.requests)
+    return Outcome("e", transcript.plan.wishes.uploads, error, exact, directions, used, estimate)
 
 
 def curve(transcript: Transcript) -> list[Outcome]:
@@ -174,7 +177,8 @@ class Report:
         """For machines."""
         s = self.setting
         about = {"data": s.name, "m": len(self.rows), "d": self.rows.shape[1], "k": s.clusters, "n": s.clients}
-        steps = [{"directions": step.directions, "error": step.error} for step in self.curve]
+        names = ("requests", "directions", "error")
+        steps = [{name: getattr(step, name) for name in names} for step in self.curve]
         found = [outcome.row() for outcome in self.outcomes]
         return about | {"t": s.privacy, "segments": s.segments, "guess": self.guess, "attacks": found, "curve": steps}
 
@@ -192,8 +196,10 @@ def attack(setting: Setting) -> Report:
 def table(reports: Sequence[Report]) -> Table:
     """For people."""
     out = Table(title="What the server, alone or with one client, recovers from what it received", title_justify="left")
-    for name in ("data", "attack", "who", "uploads", "directions", "error", "others' rows exact"):
-        out.add_column(name, justify="right" if name in ("directions", "error", "others' rows exact") else "left")
+    for name in ("data", "attack", "who", "uploads"):
+        out.add_column(name)
+    for name in ("requests", "directions", "error", "others' rows exact"):
+        out.add_column(name, justify="right")
     for report in reports:
         for outcome in report.outcomes:
             who = "server + one client" if outcome.attack in "be" else "server"
@@ -204,11 +210,12 @@ def table(reports: Sequence[Report]) -> Table:
                 f"({outcome.attack}) {TITLES[outcome.attack]}",
                 who,
                 outcome.uploads,
+                str(outcome.requests),
                 f"{outcome.directions} of {report.rows.shape[1]}",
                 f"[{colour}]{outcome.error:.2g}[/]",
                 exact,
             )
-        out.add_row("", "a random guess", "", "", "", f"{report.guess:.2g}", "", end_section=True)
+        out.add_row("", "a random guess", "", "", "", "", f"{report.guess:.2g}", "", end_section=True)
     return out
 
 

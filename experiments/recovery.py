@@ -62,10 +62,12 @@ def segment_distances(transcript: Transcript, groups: list[Column], segment: int
 
 @dataclass(frozen=True)
 class Rows:
-    """What attack (b) found: integer rows, and how many of its equations contradicted each other (0 if it is right)."""
+    """What attack (b) found: whole-number rows, how many of its equations contradicted each other (0 if it is right), and how
+    many requests it used."""
 
     rows: npt.NDArray[np.object_]
     contradictions: int
+    requests: int
 
 
 def rows_with_insider(transcript: Transcript) -> Rows:
@@ -82,7 +84,8 @@ def rows_with_insider(transcript: Transcript) -> Rows:
     primes = agreed.field.primes[: len(lanes)]
     values, modulus = _crt([rows for rows, _ in found], primes), np.prod(np.array(primes, dtype=object))
     balanced = np.where(values > modulus // 2, values - modulus, values)
-    return Rows(balanced[:, : agreed.wishes.features], sum(refused for _, refused in found))
+    refused = sum(refused for _, refused in found)
+    return Rows(balanced[:, : agreed.wishes.features], refused, groups[-1].step + 1)
 
 
 def _lane(transcript: Transcript, groups: list[Column], lane: int) -> tuple[Integers, int]:
@@ -95,15 +98,11 @@ def _lane(transcript: Transcript, groups: list[Column], lane: int) -> tuple[Inte
     some = np.concatenate([own, others])[: 2 * s + 4]
     places = [int(z) for z in np.random.default_rng(lane).choice(p, 2 * degree + 3, replace=False)]
     products = _products(transcript, groups, lane, [*places, *betas], origin)
-    equations = [
-        np.concatenate([annihilator * pow(z, v, p) % p for v in range(degree + 1)], axis=1)
-        for z, product in zip(places, products, strict=False)
-        for annihilator in [modular.null_space(product[some].T, p, len(some) - s)[0]]
-    ]
-    size = (
-        s + code.segments * s - agreed.wishes.features
-    )  # a padded feature is zero at β: its factor can be divided out
-    solutions, refused = modular.null_space(np.concatenate(equations), p, size)
+    equations = _equations([product[some] for product in products[: len(places)]], places, s, degree, p)
+    padded = (
+        code.segments * s - agreed.wishes.features
+    )  # such a feature is zero at β, so z − β can be divided out of it
+    solutions, refused = modular.null_space(equations, p, s + padded)
     shares = _fixed(solutions.reshape(len(solutions), degree + 1, len(some)), transcript, lane, some, own)
     out = []
     for beta, product in zip(betas, products[len(places) :], strict=True):
@@ -112,6 +111,16 @@ def _lane(transcript: Transcript, groups: list[Column], lane: int) -> tuple[Inte
         combine = product[:, at] @ modular.inverse(product[some][pick][:, at], p) % p
         out.append(combine @ _evaluated(shares, beta, p)[pick] % p)
     return (np.concatenate(out, axis=1) + _padded(transcript, insider.own_rows[:1])) % p, refused
+
+
+def _equations(products: list[Integers], places: list[int], s: int, degree: int, p: int) -> Integers:
+    """What the coefficients of a column of X(z) satisfy: at each place, all that annihilates M(z) annihilates it."""
+    out = []
+    for z, product in zip(places, products, strict=True):
+        annihilator, _ = modular.null_space(product.T, p, len(product) - s)
+        if len(annihilator) == len(product) - s:  # else z is one of the few places where M(z) happens to be singular
+            out.append(np.concatenate([annihilator * pow(z, v, p) % p for v in range(degree + 1)], axis=1))
+    return np.concatenate(out)
 
 
 def _fixed(solved: Integers, transcript: Transcript, lane: int, some: Integers, own: Integers) -> Integers:

@@ -73,12 +73,12 @@ class Insider(Member):
     def __init__(self, member: Member, own: Integers, own_rows: Integers) -> None:
         vars(self).update(vars(member))
         self.own, self.own_rows = own, own_rows
-        self.keys: dict[int, list[tuple[bytes, int]]] = {}
+        self.keys: list[list[tuple[bytes, int]]] = []  # one entry a request: it is always among the first R
 
     def answer(self, request: Request, session: bytes, responders: tuple[int, ...], attempt: int) -> Words:
         """As every client answers."""
         if self.plan.masked:
-            self.keys[request.number] = self.mask_keys(request, session, responders, attempt)
+            self.keys.append(self.mask_keys(request, session, responders, attempt))
         return super().answer(request, session, responders, attempt)
 
     def shares(self, lane: int) -> Integers:
@@ -163,7 +163,7 @@ class Transcript:
         """Take the insider's own masks off its upload and off those of its neighbours."""
         request = self.requests[step]
         layout = self.plan.shape(len(self.rows), request.sizes, request.columns).layout
-        responders, keys = tuple(self.uploads[step]), self.insider.keys[request.number]
+        responders, keys = tuple(self.uploads[step]), self.insider.keys[step]
         order = sorted(responders)
         me = order.index(self.insider.index)
         others = neighbours(me, len(order), self.plan.wishes.privacy)
@@ -180,19 +180,19 @@ def _unpacked(words: Words) -> Integers:
     return np.stack(parts, axis=1).reshape(-1).astype(np.int64)
 
 
-def record(setting: Setting, uploads: str, seed: int = 0) -> Transcript:
-    """Run the protocol on a setting and keep what the adversary sees."""
+def record(setting: Setting, uploads: str, *, jobs: int = 1) -> Transcript:
+    """Run the protocol on a setting, or several jobs with other starts on the same shares; keep what the adversary sees."""
     agreed = setting.plan(uploads)
     rows = fixedpoint.quantise(setting.values, setting.bound, setting.precision)
     positions = [np.arange(j, len(rows), setting.clients) for j in range(setting.clients)]
     parts = [rows[at] for at in positions]
     members = federation.share(agreed, parts, positions)
-    insider = Insider(members[0], positions[0], parts[0])
+    members[0] = insider = Insider(members[0], positions[0], parts[0])
     out = Transcript(agreed, rows, insider)
-
-    def clustering(total: int) -> Clustering:
-        coins = Coins(b"attacks %d" % seed)
-        return Clustering(total, setting.clusters, start=setting.start, coins=coins, max_rounds=setting.max_rounds)
-
-    federation.run(agreed, parts, clustering, positions=positions, tap=out.tap, members=[insider, *members[1:]])
+    for job in range(jobs):
+        coins = Coins(b"attacks %d" % job)
+        machine = Clustering(
+            len(rows), setting.clusters, start=setting.start, coins=coins, max_rounds=setting.max_rounds
+        )
+        federation.run(agreed, parts, lambda _, m=machine: m, positions=positions, tap=out.tap, members=members)  # type: ignore[misc]
     return out
