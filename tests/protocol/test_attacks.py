@@ -18,6 +18,12 @@ import pytest
 
 from experiments import attacks, recovery
 from experiments.transcript import Setting, Transcript, record
+from secfc import federation
+from secfc.decoding import Distances
+from secfc.field import Words
+from secfc.lloyd import Request
+from secfc.plan import Plan
+from tests.federations import Job, run
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"Iris": attacks.iris, "20-d": lambda: attacks.mixture(20, 400, 4, 11, 2, 4)}
@@ -114,6 +120,87 @@ def test_jobs_on_the_same_shares_add_up() -> None:
     assert [len(seen.requests), seen.meter(1).count, seen.meter().count] == [2, 3, 6]
     assert attacks.distances(seen, 1).error > 0.1
     assert attacks.distances(seen).error < 1e-6
+
+
+def test_the_main_directions_are_known_first() -> None:
+    """Half of the directions leave half of the spread open, but next to nothing of the two principal components."""
+    seen = transcript("20-d", "masked")
+    half = next(step for step in attacks.curve(seen) if step.directions >= 9)
+    centred = seen.rows - seen.rows.mean(axis=0)
+    main = np.linalg.svd(centred, full_matrices=False)[2][:2].T
+    left = np.linalg.norm((half.estimate - seen.rows) @ main) / np.linalg.norm(centred @ main)
+    assert half.directions < 12
+    assert half.error > 0.4
+    assert left < 0.1
+
+
+def test_iris_is_known_after_one_round() -> None:
+    """Four features, k = 3: three requests for single rows and the first round of Lloyd give all directions."""
+    last = attacks.curve(transcript("Iris", "masked"))[-1]
+    assert (last.requests, last.directions) == (4, 4)
+
+
+def test_one_direction_short_only_a_sign_a_row_is_missing() -> None:
+    """d − 1 directions: the distance to one centre gives the size of the last component of every row."""
+    seen = transcript("20-d", "masked")
+    columns, known = seen.independent(20), seen.rows.astype(np.float64)
+    squared = np.stack(
+        [seen.decoded(c.step)[:, seen.requests[c.step].columns.index(c.cluster)] for c in columns], axis=1
+    )
+    found = recovery.geometry(squared, columns, 19)
+    centre = found[columns[0].group].mean(axis=0)
+    last = np.sqrt(np.maximum(squared[:, 0] - ((found - centre) ** 2).sum(axis=1), 0.0))
+    means = np.stack([known[column.group].mean(axis=0) for column in columns])
+    normal = np.linalg.svd(means[1:] - means[0])[2][-1]
+    assert np.abs(last - np.abs((known - means[0]) @ normal)).max() < 1e-3 * last.max()
+
+
+def test_flat_rows_are_known_before_the_meter_says_so() -> None:
+    """Rows of three dimensions in six features: three directions give all, and the count says three of six."""
+    setting = attacks.mixture(3, 60, 4, 3, 1, 1)
+    values = np.concatenate([setting.values, setting.values[:, ::-1]], axis=1)
+    seen = record(dataclasses.replace(setting, values=values, max_rounds=1), "masked")
+    assert (seen.meter().count, seen.meter().total) == (3, 6)
+    assert attacks.distances(seen).error < 1e-6
+
+
+def test_a_rigid_motion_changes_no_distance() -> None:
+    """Rows turned, mirrored and shifted give the server the same d′ in every round: they cannot tell these apart."""
+    rows = np.random.default_rng(3).integers(-50, 50, (40, 5))
+    moved = rows[:, [3, 0, 4, 1, 2]] * np.array([1, -1, 1, 1, -1]) + np.array([7, -3, 0, 11, 5])
+    views = []
+    for data in (rows, moved):
+        job = Job(tuple(map(tuple, data.tolist())), 3, (0, 1, 2, 3) * 10, clients=5, eta=70, initial=(0, 1, 2, 0) * 10)
+        parts, positions = job.parts()
+        agreed, view = job.plan(), []
+
+        def tap(request: Request, uploads: dict[int, Words], agreed: Plan = agreed, view: list[object] = view) -> None:
+            distances = Distances(agreed.field, 40, 3)
+            federation.decode(agreed, request, uploads, distances)
+            view.append((request.labels.tolist(), distances.integers(request.columns).tolist()))
+
+        federation.run(agreed, parts, lambda _, job=job: job.clustering(), positions=positions, tap=tap)
+        views.append(view)
+    assert len(views[0]) > 2
+    assert views[0] == views[1]
+
+
+@pytest.mark.parametrize("what", ["a share", "an upload"])
+def test_what_a_lying_client_spoils_is_not_noticed(what: str) -> None:
+    """Masked uploads: a share off the polynomial, or a wrong upload, gives wrong distances and no error."""
+    job = Job(tuple((x, x * x) for x in range(12)), 2, (0, 1, 2) * 4, clients=3, initial=(0, 1) * 6)
+    parts, positions = job.parts()
+    agreed = job.plan()
+    members = federation.share(agreed, parts, positions)
+    if what == "a share":
+        coded = members[1]._clusters.coded
+        coded.matrix[:, 0, 0] += 1
+        coded.finish()
+    else:
+        honest = members[1].answer
+        members[1].answer = lambda *asked, **more: np.zeros_like(honest(*asked, **more))  # type: ignore[method-assign]
+    spoilt = federation.run(agreed, parts, lambda _: job.clustering(), positions=positions, members=members)
+    assert spoilt.history[0].inertia != run(job)[0].history[0].inertia
 
 
 @pytest.mark.parametrize("uploads", ["masked", "open"])

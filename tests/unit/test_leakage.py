@@ -87,6 +87,17 @@ def test_columns_that_were_not_asked_for_do_not_count() -> None:
     assert Leakage(12, 8).after(np.where(labels < 3, labels, -1), (0, 2)).count == 1
 
 
+def test_a_request_gives_at_most_k_directions() -> None:
+    """A partition of all rows at most k − 1, since all partitions have the mean of all rows in common; other groups k."""
+    pick, k = np.random.default_rng(5), 4
+    for low, most in ((0, k - 1), (-1, k)):
+        meter = Leakage(200, 60)
+        for number in range(8):
+            after = meter.after(pick.integers(low, k, 200).astype(np.int32), range(k))
+            assert after.count - meter.count == (most if number else k - 1)
+            meter = after
+
+
 def test_a_meter_is_a_value() -> None:
     """A client looks before it answers: `after` leaves the meter as it was."""
     labels = np.arange(12, dtype=np.int32) % 4
