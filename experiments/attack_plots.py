@@ -53,9 +53,9 @@ def _panel(axis: Any, report: Report, truth: Any, found: Any, outcome: Outcome) 
     ring, dot = (34, 7) if len(truth) < 500 else (16, 3)
     axis.scatter(*truth.T, s=ring, facecolors="none", edgecolors=_GREY, linewidths=0.8, zorder=1)
     axis.scatter(*found.T, s=dot, c=colours, linewidths=0, zorder=2)
-    who = "server + one client" if outcome.attack in "be" else "server alone"
-    what = f"{outcome.requests} requests, {outcome.directions} directions: {_verdict(report, outcome)}"
-    axis.set_title(f"({outcome.attack}) {who}\n{what}", fontsize=10, color=_INK)
+    who = "server + client" if outcome.attack in "be" else "server"
+    given = f"{outcome.directions} directions of {outcome.requests} requests"
+    axis.set_title(f"({outcome.attack}) {who}, {given}\n{_verdict(report, outcome)}", fontsize=9.5, color=_INK)
     axis.tick_params(labelsize=8, colors="#6b7280")
     for spine in axis.spines.values():
         spine.set_color(_GREY)

@@ -34,7 +34,7 @@ TITLES = {
     "a": "geometry of each segment",
     "b": "every row, in each lane",
     "c": "geometry from distances",
-    "e": "rows, from distances and own rows",
+    "e": "rows, with own rows known",
 }
 
 

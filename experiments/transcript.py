@@ -6,6 +6,7 @@ what it was asked. The true rows are here too, to measure how far an attack got;
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -190,9 +191,12 @@ def record(setting: Setting, uploads: str, *, jobs: int = 1) -> Transcript:
     members[0] = insider = Insider(members[0], positions[0], parts[0])
     out = Transcript(agreed, rows, insider)
     for job in range(jobs):
-        coins = Coins(b"attacks %d" % job)
-        machine = Clustering(
-            len(rows), setting.clusters, start=setting.start, coins=coins, max_rounds=setting.max_rounds
-        )
-        federation.run(agreed, parts, lambda _, m=machine: m, positions=positions, tap=out.tap, members=members)  # type: ignore[misc]
+        federation.run(agreed, parts, _machine(setting, job), positions=positions, tap=out.tap, members=members)
     return out
+
+
+def _machine(setting: Setting, job: int) -> Callable[[int], Clustering]:
+    coins = Coins(b"attacks %d" % job)
+    return lambda total: Clustering(
+        total, setting.clusters, start=setting.start, coins=coins, max_rounds=setting.max_rounds
+    )
