@@ -91,10 +91,16 @@ class Member:
         if not self.plan.masked:
             return self._clusters.upload(shape)
         weights = self.plan.code.weights(responders)[:, responders.index(self.index)]
+        return self._clusters.upload(shape, weights, self.mask_keys(request, session, responders, attempt))
+
+    def mask_keys(
+        self, request: Request, session: bytes, responders: tuple[int, ...], attempt: int
+    ) -> list[tuple[bytes, int]]:
+        """The signed keys of this client's masks for one attempt of a round."""
         digest = masks.assignment_digest(request.labels.astype("<i4").tobytes())
-        context = masks.Context(session, self.plan.digest, request.number, attempt, responders, digest, shape.columns)
-        keys = masks.signed_keys(self.index, self.plan.wishes.privacy, context, self._secrets)
-        return self._clusters.upload(shape, weights, keys)
+        columns = self.plan.shape(len(request.labels), request.sizes, request.columns).columns
+        context = masks.Context(session, self.plan.digest, request.number, attempt, responders, digest, columns)
+        return masks.signed_keys(self.index, self.plan.wishes.privacy, context, self._secrets)
 
 
 def share(plan: Plan, rows: Sequence[Rows], positions: Sequence[Positions]) -> list[Member]:
@@ -146,11 +152,15 @@ def run(
     ids: Sequence[Ids] | None = None,
     choose: Callable[[int], Sequence[int]] | None = None,
     observe: Callable[[Round], None] | None = None,
+    tap: Callable[[Request, dict[int, Words]], None] | None = None,
+    members: Sequence[Member] | None = None,
 ) -> Result:
     """Cluster the quantised rows of all clients.
 
     `clustering` makes the server's machine once the number of rows is known. `positions[j]` says where client j's rows stand
     in the order of all rows (default: by client, then as given). `choose` picks the R responders of a request.
+    `tap` is shown all that the server receives: what it asked for, and every responder's upload, byte for byte.
+    `members` are those of an earlier `share` of these rows: another job on the same shares.
 
     With private membership rows are ordered by their IDs instead: `ids[j]` are those of client j's rows (default: fresh).
     """
@@ -161,7 +171,7 @@ def run(
         positions = align(plan, rows, ids)
     total = sum(len(part) for part in rows)
     machine = clustering(total)
-    members = share(plan, rows, positions)
+    members = share(plan, rows, positions) if members is None else members
     session = os.urandom(32)
     distances = Distances(plan.field, total, plan.wishes.clusters)
     history: list[Round] = []
@@ -169,6 +179,8 @@ def run(
         request = machine.request
         responders = tuple(sorted(choose(request.number) if choose else range(plan.responders)))
         uploads = {j: members[j].answer(request, session, responders, attempt=1) for j in responders}
+        if tap:
+            tap(request, uploads)
         decode(plan, request, uploads, distances)
         progress = machine.absorb(distances)
         history.append(
