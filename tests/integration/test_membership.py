@@ -76,6 +76,18 @@ def test_killed_and_started_again(tmp_path: Path, party: str, moment: str) -> No
     check(site, parts)
 
 
+def test_within_dropouts_a_lost_client_is_not_waited_for_and_gets_its_labels(tmp_path: Path) -> None:
+    site, parts = make(tmp_path, [300, 500, 0, 400], dropouts=1)
+    with local.running(site):
+        helpers.until(lambda: helpers.in_rounds(site, 3), "the third round", 120)
+        site.processes["client-1"].kill()
+        site.processes["client-1"].wait()
+        helpers.until(lambda: helpers.said(site, "server", "finished"), "the job ends without client-1", 120)
+        site.start("client-1")
+        site.wait(240)
+    check(site, parts)
+
+
 def with_names(site: Local, names: list[list[str]]) -> None:
     for client, own in zip(site.federation.roster, names, strict=True):
         path = site.folder / f"{client}.parquet"
