@@ -212,7 +212,7 @@ class Runner:
                 say(log, f"round {event.number}", attempt=event.attempt, columns=len(event.columns))
             case events.Finished():
                 say(log, "finished", rounds=event.rounds, converged=event.converged, inertia=event.inertia)
-            case events.Roster() | events.Assignment() | events.Failed():
+            case events.Roster() | events.Reveals() | events.Assignment() | events.Failed():
                 pass
 
     async def _tell(self, report: events.Report) -> None:
@@ -252,7 +252,10 @@ class Runner:
                 group.create_task(self._peers.deliver_all())
         digest = await asyncio.to_thread(self._participant.holdings)
         seconds = time.monotonic() - started
-        held = events.Held(digest, self._peers.sent_bytes, self._exchange.received_bytes, seconds)
+        coin = self._participant.coin()
+        if coin:
+            await asyncio.to_thread(self._store.note_revealed, self._participant.session)
+        held = events.Held(digest, self._peers.sent_bytes, self._exchange.received_bytes, seconds, coin)
         say(log, "all shares are here", seconds=round(seconds, 2), sent=held.sent_bytes, received=held.received_bytes)
         self._held = held
         await self._insist(held)

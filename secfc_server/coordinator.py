@@ -3,7 +3,8 @@
 Phases and what moves them:
 
     JOINING   every client of the roster has introduced itself                              → SHARING
-    SHARING   every client holds every other's shares, of the very share sets introduced    → ROUNDS
+    SHARING   every client holds every other's shares, of the very share sets introduced,
+              and has revealed its coin for the start                                       → ROUNDS
     ROUNDS    `Rounds` asks, gathers and decodes until the assignment repeats               → FINISHED
     any       a deadline passes, or nothing can go on                                       → FAILED
 
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from math import nan
 
-from secfc import events, wire
+from secfc import events, start, wire
 from secfc.coins import Coins
 from secfc.config import Federation
 from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, SecfcError, Unavailable, WrongSender
@@ -61,6 +62,7 @@ class Member:
     connected: bool = False
     seen: float = 0.0  # when it last came, went or sent something
     held: events.Held | None = None
+    coin: bytes = b""
     done: bool = False
     pace: float = 0.0  # smoothed seconds from question to complete upload; the quick are asked first
     uploaded_bytes: int = 0
@@ -77,6 +79,7 @@ class Cursor:
     """What one follower has been told."""
 
     roster: bool = False
+    reveals: bool = False
     version: int = 0
     asked: tuple[int, int] = (0, 0)
     waiting: events.Waiting | None = None
@@ -92,7 +95,6 @@ class Coordinator:
         plan: Plan,
         verify: Callable[[events.Introduction], None],
         *,
-        coins: Coins | None = None,
         deadlines: Deadlines | None = None,
         now: float = 0.0,
     ) -> None:
@@ -105,7 +107,6 @@ class Coordinator:
         self.phase_seconds: dict[str, float] = {}
         self.rounds: Rounds | None = None
         self.changes = 0  # grows with everything a follower may want to know
-        self._coins = coins or Coins()
         self._verify = verify
         self._since = now
         self._digest = federation.digest()
@@ -121,7 +122,7 @@ class Coordinator:
 
     def join(self, sender: str, digest: bytes, instance: bytes, introduction: events.Introduction, now: float) -> None:
         """A client introduces itself."""
-        member = self._member(sender)
+        member = self.member(sender)
         if introduction.name != sender:
             raise WrongSender(f"the certificate says {sender}, the introduction {wire.line(introduction.name)}")
         if digest != self._digest:
@@ -175,7 +176,7 @@ class Coordinator:
 
     def disconnected(self, sender: str, instance: bytes, now: float) -> None:
         """A client's stream has ended."""
-        member = self._member(sender)
+        member = self.member(sender)
         if member.instance == instance:
             member.connected, member.seen = False, now
             self._changed()
@@ -202,10 +203,31 @@ class Coordinator:
         members = self._introductions()
         if report.digest != events.holdings(events.session(self._digest, members), members):
             raise Malformed("the share sets you hold are not those of this job; start the client anew")
-        member.held = report
+        self.check_coin(member, report.coin)
+        member.held, member.coin = report, report.coin
         if self.phase is Phase.SHARING and all(m.held for m in self.members.values()):
             self._begin_rounds(now)
         self._ask_if_idle(now)
+
+    def check_coin(self, member: Member, coin: bytes) -> None:
+        """Raise unless this is what the client committed to, and the start is still the coins' to decide."""
+        if member.introduction is None or self.phase is Phase.JOINING:
+            raise OutOfTurn("nobody reveals a coin before everybody has joined")
+        if self.federation.seed is None:
+            start.check_coin(member.introduction, coin)
+        elif coin:
+            raise Malformed("federation.toml fixes the start by its seed; no coin is asked for")
+
+    @property
+    def coins(self) -> Coins | None:
+        """What decides the start; None until everybody has revealed its coin."""
+        if self.federation.seed is not None:
+            return start.agreed(self.federation.seed)
+        members = self._introductions()
+        coins = [member.coin for member in self.members.values()]
+        if self.phase is Phase.JOINING or not all(coins):
+            return None
+        return start.tossed(events.session(self._digest, members), members, coins)
 
     def _unreachable(self, member: Member, report: events.Unreachable) -> None:
         if report.peer not in self.members:
@@ -230,8 +252,10 @@ class Coordinator:
         self._ask_if_idle(now)
 
     def _clustering(self) -> Clustering:
-        f = self.federation
-        return Clustering(self.rows, f.k, start=f.seeding, coins=self._coins, max_rounds=f.max_rounds)
+        f, coins = self.federation, self.coins
+        if coins is None:
+            raise OutOfTurn("the start's coins are not all revealed")
+        return Clustering(self.rows, f.k, start=f.seeding, coins=coins, max_rounds=f.max_rounds)
 
     def resume(
         self,
@@ -241,6 +265,7 @@ class Coordinator:
         records: Sequence[RoundRecord],
         starts: int,
         now: float,
+        coins: Mapping[str, bytes] | None = None,
     ) -> None:
         """Go on with a job that an earlier process of this server began. `starts` counts the processes before."""
         self._attempts_before = starts * ATTEMPTS_A_START
@@ -248,6 +273,7 @@ class Coordinator:
             return  # nobody was told a roster, so everybody simply joins again
         for name, member in self.members.items():
             member.introduction, member.done = introductions[name], name in done
+            member.coin = (coins or {}).get(name, b"")
             member.seen = now
         self._enter(Phase.SHARING, now)
         if state is None:
@@ -273,7 +299,7 @@ class Coordinator:
         self, sender: str, name: tuple[int, int], chunk: events.Chunk, compute_seconds: float, now: float
     ) -> bool:
         """A piece of a responder's upload for (request, attempt); True when that upload is complete."""
-        member = self._member(sender)
+        member = self.member(sender)
         if self.phase is not Phase.ROUNDS or self.rounds is None or self.rounds.attempt is None:
             raise OutOfTurn("no distances are wanted now")
         started = self.rounds.attempt.started
@@ -376,13 +402,14 @@ class Coordinator:
     def _changed(self) -> None:
         self.changes += 1
 
-    def _member(self, sender: str) -> Member:
+    def member(self, sender: str) -> Member:
+        """The client of that name; raises WrongSender if it is not in the roster."""
         if sender not in self.members:
             raise WrongSender("only clients of the roster take part in a job")
         return self.members[sender]
 
     def _own(self, sender: str, instance: bytes) -> Member:
-        member = self._member(sender)
+        member = self.member(sender)
         if member.introduction is None or member.instance != instance:
             raise OutOfTurn("join first; another process may have joined under this name since")
         return member
@@ -395,6 +422,9 @@ class Coordinator:
         if self.phase in (Phase.SHARING, Phase.ROUNDS, Phase.FINISHED) and not cursor.roster:
             cursor.roster = True
             out.append(events.Roster(self._introductions()))
+        if self.phase in (Phase.ROUNDS, Phase.FINISHED) and self.federation.seed is None and not cursor.reveals:
+            cursor.reveals = True
+            out.append(events.Reveals(tuple(member.coin for member in self.members.values())))
         if self.phase in (Phase.ROUNDS, Phase.FINISHED) and self.rounds is not None:
             out += self._round_news(self.rounds, sender, cursor, now)
         if self.phase in (Phase.FINISHED, Phase.FAILED) and not cursor.ended:

@@ -82,16 +82,17 @@ def command(
         features=chosen.values.shape[1],
         bound=chosen.bound,
         precision=fixedpoint.precision_for(chosen.bound, bits=16),
+        seed=str(seed),
     )
     agreed = plan.of(made)
     if plot is not None:
         _pyplot()
     with _folder(keep) as folder:
-        site = local.Local(made, folder, server_options=("--seed", str(seed)))
+        site = local.Local(made, folder)
         site.prepare(np.array_split(chosen.values, clients))
         with _ended_by_sigterm(), local.running(site):
             _watch(site, timeout, quiet=as_json)
-        outcome = _compare(site, agreed, chosen, seed)
+        outcome = _compare(site, agreed, chosen)
         if plot is not None:
             _draw(plot, chosen.values, site.labels(), outcome)
     if as_json:
@@ -167,13 +168,13 @@ def _sentence(event: dict[str, Any]) -> str:
     return text
 
 
-def _compare(site: local.Local, agreed: plan.Plan, chosen: Rows, seed: int) -> dict[str, Any]:
+def _compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any]:
     """The result, beside what central Lloyd finds on the pooled rows from the same start."""
     result, labels = site.result(), site.labels()
     made = site.federation
     quantised = fixedpoint.quantise(chosen.values, made.bound, made.precision)
     pooled = central.run(
-        quantised, made.k, start=made.seeding, coins=Coins(str(seed).encode()), max_rounds=made.max_rounds
+        quantised, made.k, start=made.seeding, coins=Coins(bytes.fromhex(result["seed"])), max_rounds=made.max_rounds
     )
     identical = bool((labels == pooled.labels).all()) and result["rounds"] == pooled.rounds
     outcome = {
