@@ -12,20 +12,22 @@ Phases and what moves them:
 What no honest server says is refused with an error; the caller then ends the client.
 
 The client trusts its own federation file and its CA, nothing else: it computes session, plan, weights and masks by itself,
-and answers only requests with exactly R distinct responders, rising numbers and the assignment they claim.
+and answers only requests with exactly R distinct responders, rising numbers and the assignment they claim, beginning
+where everybody's coins say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import assignments, events, identifiers, masks, summing
+from secfc import assignments, events, identifiers, masks, start, summing
+from secfc.coins import Coins
 from secfc.config import Federation
 from secfc.distances import CodedClusters, Labels
 from secfc.errors import InvalidInput, JobFailed, Malformed, OutOfTurn, WrongSender
@@ -55,6 +57,8 @@ class Secrets:
     seed: bytes
     x25519: X25519PrivateKey
     nonce: bytes
+    coin: bytes
+    revealed: bytes = b""  # the session in which an earlier process revealed the coin
 
     def __repr__(self) -> str:
         return "Secrets(…)"
@@ -92,6 +96,7 @@ class Participant:
         self._pending: list[events.Assignment] = []
         self._versions: dict[int, Labels] = {}
         self._answered = (0, 0)
+        self._coins: Coins | None = None if federation.seed is None else start.agreed(federation.seed)
 
     @property
     def rows(self) -> int:
@@ -102,11 +107,14 @@ class Participant:
         """Our signed statement. With private membership nobody learns how many rows we bring."""
         public = self._secrets.x25519.public_key().public_bytes_raw()
         told = 0 if self.plan.private else self.rows
-        bare = events.Introduction(self.name, told, self.share_set.id, public, self._secrets.nonce, certificate)
-        signature = sign(bare.statement(self.federation.digest()))
-        return events.Introduction(
-            bare.name, bare.rows, bare.share_set, bare.x25519, bare.nonce, bare.certificate, signature
+        bare = events.Introduction(
+            self.name, told, self.share_set.id, public, self._secrets.nonce, self._commitment, certificate
         )
+        return replace(bare, signature=sign(bare.statement(self.federation.digest())))
+
+    @property
+    def _commitment(self) -> bytes:
+        return start.commitment(self.name, self._secrets.coin)
 
     # --- what the server says ------------------------------------------------------------------------------------------
 
@@ -119,6 +127,8 @@ class Participant:
                 self._roster(event)
             case events.Opened():
                 self._opened(event)
+            case events.Reveals():
+                self._reveals(event)
             case events.Assignment():
                 self._assignment(event)
             case events.RoundRequest():
@@ -140,7 +150,8 @@ class Participant:
             raise WrongSender("the roster of the server is not that of federation.toml")
         mine = roster.members[self.index]
         public = self._secrets.x25519.public_key().public_bytes_raw()
-        if (mine.share_set, mine.x25519, mine.nonce) != (self.share_set.id, public, self._secrets.nonce):
+        ours = (self.share_set.id, public, self._secrets.nonce, self._commitment)
+        if (mine.share_set, mine.x25519, mine.nonce, mine.commitment) != ours:
             raise WrongSender("the server shows an introduction of ours that we did not make")
         for member in roster.members:
             self._verify(member)
@@ -151,6 +162,11 @@ class Participant:
         most = 0 if self.plan.private else self.federation.max_rows
         if not least <= total <= most:
             raise Malformed(f"the roster has {total} rows in all, beyond what federation.toml allows")
+        if self._secrets.revealed not in (b"", events.session(self.federation.digest(), roster.members)):
+            raise WrongSender(
+                "our coin was revealed in another job, so this one's start would not be fair; "
+                "remove the state folder and begin a new job (secfc-server --new)"
+            )
         self._meet(roster.members)
 
     def _meet(self, members: tuple[events.Introduction, ...]) -> None:
@@ -275,7 +291,27 @@ class Participant:
         self.phase = Phase.ROUNDS
         return events.holdings(self.session, self.stage.ids)
 
+    def coin(self) -> bytes:
+        """What to reveal with the holdings: by then everybody has delivered shares of this session, so all commitments
+        are fixed. Empty if the federation file fixes the start."""
+        if self.phase in (Phase.JOINING, Phase.SHARING):
+            raise OutOfTurn("a coin is revealed once every client's shares are here, not before")
+        return self._secrets.coin if self.federation.seed is None else b""
+
     # --- rounds --------------------------------------------------------------------------------------------------------
+
+    def _reveals(self, event: events.Reveals) -> None:
+        if self.phase is Phase.JOINING or self.federation.seed is not None:
+            raise OutOfTurn("the server reveals coins that nobody was asked for")
+        coins = start.tossed(self.session, self.members, event.coins)
+        if event.coins[self.index] != self._secrets.coin:
+            raise WrongSender("the server shows a coin of ours that we did not toss")
+        self._coins = coins
+
+    def _check_start(self, version: int, labels: Labels) -> None:
+        if self._coins is None:
+            raise WrongSender("the server skips the start's coins: it must show everybody's before it assigns rows")
+        start.check_assignment(self.federation.seeding, self._coins, self.federation.k, version, labels)
 
     def _assignment(self, piece: events.Assignment) -> None:
         if self.phase is not Phase.ROUNDS:
@@ -294,6 +330,7 @@ class Participant:
         self._pending = []
         base = self._versions.get(piece.base)
         labels = assignments.decode(data, self._coded.rows, self.federation.k, base)
+        self._check_start(piece.version, labels)
         self._versions = {piece.version: labels}
 
     def _labels(self, version: int) -> Labels:

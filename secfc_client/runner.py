@@ -245,7 +245,7 @@ class Runner:
                 if event.offset + len(event.data) == event.total:
                     found = {"rows": event.left} if event.step == 0 else {"ids": event.total // 16, "left": event.left}
                     say(log, "a sum over all clients was opened", step=event.step, **found)
-            case events.Roster() | events.Assignment() | events.Failed():
+            case events.Roster() | events.Reveals() | events.Assignment() | events.Failed():
                 pass
 
     async def _tell(self, report: events.Report) -> None:
@@ -292,7 +292,10 @@ class Runner:
             return
         digest = await asyncio.to_thread(self._participant.holdings)
         seconds = time.monotonic() - started
-        held = events.Held(digest, self._peers.sent_bytes, self._exchange.received_bytes, seconds)
+        coin = self._participant.coin()
+        if coin:
+            await asyncio.to_thread(self._store.note_revealed, self._participant.session)
+        held = events.Held(digest, self._peers.sent_bytes, self._exchange.received_bytes, seconds, coin)
         say(log, "all shares are here", seconds=round(seconds, 2), sent=held.sent_bytes, received=held.received_bytes)
         self._held = held
         await self._insist(held)

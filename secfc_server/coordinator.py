@@ -5,7 +5,8 @@ Phases and what moves them:
     JOINING   every client of the roster has introduced itself                              → SHARING, or with private
               membership UNION
     UNION     `Alignment` has opened sums over all clients until every row has its slot     → SHARING
-    SHARING   every client holds every other's shares, of the very share sets introduced    → ROUNDS
+    SHARING   every client holds every other's shares, of the very share sets introduced,
+              and has revealed its coin for the start                                       → ROUNDS
     ROUNDS    `Rounds` asks, gathers and decodes until the assignment repeats               → FINISHED
     any       a deadline passes, or nothing can go on                                       → FAILED
 
@@ -23,7 +24,7 @@ from math import nan
 
 import numpy as np
 
-from secfc import events, identifiers, wire
+from secfc import events, identifiers, start, wire
 from secfc.coins import Coins
 from secfc.config import Federation
 from secfc.distances import Labels
@@ -70,6 +71,7 @@ class Member:
     connected: bool = False
     seen: float = 0.0  # when it last came, went or sent something
     held: events.Held | None = None
+    coin: bytes = b""
     done: bool = False
     published: Ids | None = None  # which rows are its own, if it says so
     pace: float = 0.0  # smoothed seconds from question to complete upload; the quick are asked first
@@ -88,6 +90,7 @@ class Cursor:
 
     roster: bool = False
     opened: int = 0
+    reveals: bool = False
     version: int = 0
     asked: tuple[int, int] = (0, 0)
     waiting: events.Waiting | None = None
@@ -103,7 +106,6 @@ class Coordinator:
         plan: Plan,
         verify: Callable[[events.Introduction], None],
         *,
-        coins: Coins | None = None,
         deadlines: Deadlines | None = None,
         now: float = 0.0,
     ) -> None:
@@ -117,7 +119,6 @@ class Coordinator:
         self.alignment: Alignment | None = None  # with private membership, from the roster on
         self.rounds: Rounds | None = None
         self.changes = 0  # grows with everything a follower may want to know
-        self._coins = coins or Coins()
         self._verify = verify
         self._since = now
         self._digest = federation.digest()
@@ -135,7 +136,7 @@ class Coordinator:
 
     def join(self, sender: str, digest: bytes, instance: bytes, introduction: events.Introduction, now: float) -> None:
         """A client introduces itself."""
-        member = self._member(sender)
+        member = self.member(sender)
         if introduction.name != sender:
             raise WrongSender(f"the certificate says {sender}, the introduction {wire.line(introduction.name)}")
         if digest != self._digest:
@@ -195,7 +196,7 @@ class Coordinator:
 
     def disconnected(self, sender: str, instance: bytes, now: float) -> None:
         """A client's stream has ended."""
-        member = self._member(sender)
+        member = self.member(sender)
         if member.instance == instance:
             member.connected, member.seen = False, now
             self._changed()
@@ -225,10 +226,31 @@ class Coordinator:
             share_sets = self.alignment.held(share_sets)
         if report.digest != events.holdings(events.session(self._digest, members), share_sets):
             raise Malformed("the share sets you hold are not those of this job; start the client anew")
-        member.held = report
+        self.check_coin(member, report.coin)
+        member.held, member.coin = report, report.coin
         if self.phase is Phase.SHARING and all(m.held for m in self.members.values()):
             self._begin_rounds(now)
         self._ask_if_idle(now)
+
+    def check_coin(self, member: Member, coin: bytes) -> None:
+        """Raise unless this is what the client committed to, and the start is still the coins' to decide."""
+        if member.introduction is None or self.phase is Phase.JOINING:
+            raise OutOfTurn("nobody reveals a coin before everybody has joined")
+        if self.federation.seed is None:
+            start.check_coin(member.introduction, coin)
+        elif coin:
+            raise Malformed("federation.toml fixes the start by its seed; no coin is asked for")
+
+    @property
+    def coins(self) -> Coins | None:
+        """What decides the start; None until everybody has revealed its coin."""
+        if self.federation.seed is not None:
+            return start.agreed(self.federation.seed)
+        members = self._introductions()
+        coins = [member.coin for member in self.members.values()]
+        if self.phase is Phase.JOINING or not all(coins):
+            return None
+        return start.tossed(events.session(self._digest, members), members, coins)
 
     def _unreachable(self, member: Member, report: events.Unreachable) -> None:
         if report.peer not in self.members:
@@ -249,7 +271,7 @@ class Coordinator:
 
     def contribute(self, sender: str, context: bytes, chunk: events.Chunk, now: float) -> int:
         """A piece of a client's share of a sum over all clients; returns how many words have arrived."""
-        member = self._member(sender)
+        member = self.member(sender)
         if self.phase is not Phase.UNION or self.alignment is None:
             raise OutOfTurn("no sum is due now")
         received = self.alignment.contribute(self._index[sender], context, chunk)
@@ -258,7 +280,7 @@ class Coordinator:
 
     def published_piece(self, sender: str, before: bytes, offset: int, total: int, data: bytes) -> bytes:
         """A further piece of the IDs that a client publishes; returns all so far."""
-        self._member(sender)
+        self.member(sender)
         if offset != len(before) or offset + len(data) > total or total > identifiers.ID_BYTES * self.rows:
             raise Malformed("a piece of published IDs is out of order or too long")
         return before + data
@@ -302,8 +324,10 @@ class Coordinator:
         self._ask_if_idle(now)
 
     def _clustering(self) -> Clustering:
-        f = self.federation
-        return Clustering(self.rows, f.k, start=f.seeding, coins=self._coins, max_rounds=f.max_rounds)
+        f, coins = self.federation, self.coins
+        if coins is None:
+            raise OutOfTurn("the start's coins are not all revealed")
+        return Clustering(self.rows, f.k, start=f.seeding, coins=coins, max_rounds=f.max_rounds)
 
     def resume(
         self,
@@ -313,6 +337,7 @@ class Coordinator:
         records: Sequence[RoundRecord],
         starts: int,
         now: float,
+        coins: Mapping[str, bytes] | None = None,
         opened: Sequence[Aligned] = (),
         published: Mapping[str, Ids] | None = None,
     ) -> None:
@@ -323,6 +348,7 @@ class Coordinator:
         for name, member in self.members.items():
             member.introduction, member.done = introductions[name], name in done
             member.published = (published or {}).get(name)
+            member.coin = (coins or {}).get(name, b"")
             member.seen = now
         self._begin_sharing(now)
         for result in opened:
@@ -350,7 +376,7 @@ class Coordinator:
         self, sender: str, name: tuple[int, int], chunk: events.Chunk, compute_seconds: float, now: float
     ) -> bool:
         """A piece of a responder's upload for (request, attempt); True when that upload is complete."""
-        member = self._member(sender)
+        member = self.member(sender)
         if self.phase is not Phase.ROUNDS or self.rounds is None or self.rounds.attempt is None:
             raise OutOfTurn("no distances are wanted now")
         started = self.rounds.attempt.started
@@ -458,13 +484,14 @@ class Coordinator:
     def _changed(self) -> None:
         self.changes += 1
 
-    def _member(self, sender: str) -> Member:
+    def member(self, sender: str) -> Member:
+        """The client of that name; raises WrongSender if it is not in the roster."""
         if sender not in self.members:
             raise WrongSender("only clients of the roster take part in a job")
         return self.members[sender]
 
     def _own(self, sender: str, instance: bytes) -> Member:
-        member = self._member(sender)
+        member = self.member(sender)
         if member.introduction is None or member.instance != instance:
             raise OutOfTurn("join first; another process may have joined under this name since")
         return member
@@ -480,6 +507,9 @@ class Coordinator:
         if self.phase is not Phase.FAILED and self.alignment is not None:
             out += self.alignment.news(cursor.opened, wire.CHUNK_BYTES)
             cursor.opened = self.alignment.step
+        if self.phase in (Phase.ROUNDS, Phase.FINISHED) and self.federation.seed is None and not cursor.reveals:
+            cursor.reveals = True
+            out.append(events.Reveals(tuple(member.coin for member in self.members.values())))
         if self.phase in (Phase.ROUNDS, Phase.FINISHED) and self.rounds is not None:
             out += self._round_news(self.rounds, sender, cursor, now)
         if self.phase in (Phase.FINISHED, Phase.FAILED) and not cursor.ended:

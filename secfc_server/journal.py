@@ -1,9 +1,9 @@
 """What the server must not forget: a SQLite file (WAL) that is brought up to date before anything depends on it.
 
-Kept: which federation the job belongs to, the coins' seed, everybody's introduction, what was opened while IDs were
-aligned, who has its labels, and after every completed request the clustering's state and its record. Not kept: what clients
-tell again when they come back, and uploads, distances and attempts, which a restarted server asks for again. `epoch` counts
-the server's starts; attempts are numbered from it, so that no restart reuses an attempt's number.
+Kept: which federation the job belongs to, everybody's introduction and coin, what was opened while IDs were aligned, who has
+its labels, and after every completed request the clustering's state and its record. Not kept: what clients tell again when
+they come back, and uploads, distances and attempts, which a restarted server asks for again. `epoch` counts the server's
+starts; attempts are numbered from it, so that no restart reuses an attempt's number.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ FILE = "journal.sqlite"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS members (name TEXT PRIMARY KEY, introduction TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS coins (name TEXT PRIMARY KEY, coin BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS opened (step INTEGER PRIMARY KEY, ids_left INTEGER NOT NULL, ids BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS published (name TEXT PRIMARY KEY, ids BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (number INTEGER PRIMARY KEY, record TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), fields TEXT NOT NULL, labels BLOB NOT NULL);
 """
 _VERSION = b"2"
-_BYTES = ("share_set", "x25519", "nonce", "certificate", "signature")
+_BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature")
 
 
 @dataclass(frozen=True)
 class Kept:
     """What a journal holds of a job."""
 
-    seed: bytes
     epoch: int
     introductions: dict[str, events.Introduction]
+    coins: dict[str, bytes]
     done: frozenset[str]
     state: State | None
     records: list[RoundRecord]
@@ -78,20 +79,20 @@ class Journal:
             )
         self._put(version=_VERSION, federation=digest)
 
-    def begin(self, seed: bytes) -> Kept:
-        """Count a start, and tell what is kept; `seed` becomes the job's if it has none yet."""
+    def begin(self) -> Kept:
+        """Count a start, and tell what is kept."""
         epoch = int(self._fact("epoch") or b"0") + 1
-        kept_seed = self._fact("seed") or seed
-        self._put(epoch=b"%d" % epoch, seed=kept_seed)
+        self._put(epoch=b"%d" % epoch)
         with self._translated():
             members = self._database.execute("SELECT name, introduction, done FROM members").fetchall()
+            coins = self._database.execute("SELECT name, coin FROM coins").fetchall()
             records = self._database.execute("SELECT record FROM rounds ORDER BY number").fetchall()
             published = self._database.execute("SELECT name, ids FROM published").fetchall()
             opened = self._database.execute("SELECT ids_left, ids FROM opened ORDER BY step").fetchall()
             return Kept(
-                seed=kept_seed,
                 epoch=epoch,
                 introductions={name: _introduction(text) for name, text, _ in members},
+                coins={name: bytes(coin) for name, coin in coins},
                 done=frozenset(name for name, _, done in members if done),
                 state=self._state(),
                 records=[_record(text) for (text,) in records],
@@ -115,6 +116,11 @@ class Journal:
         """A client says which rows are its own."""
         with self._transaction() as database:
             database.execute("INSERT OR REPLACE INTO published VALUES (?, ?)", (name, ids.astype("<u8").tobytes()))
+
+    def revealed(self, name: str, coin: bytes) -> None:
+        """A client has revealed its coin for the start."""
+        with self._transaction() as database:
+            database.execute("INSERT OR REPLACE INTO coins VALUES (?, ?)", (name, coin))
 
     def done(self, name: str) -> None:
         """A client has written its labels."""

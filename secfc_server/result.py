@@ -21,7 +21,7 @@ def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
     rounds = coordinator.rounds
     records = rounds.records if rounds else []
     clustering = rounds.clustering if rounds and not rounds.busy else None
-    members = coordinator.members
+    members, coins = coordinator.members, coordinator.coins
     held = {name: member.held for name, member in members.items() if member.held}
     return {
         "federation": coordinator.federation.name,
@@ -37,6 +37,7 @@ def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
         "lanes": coordinator.plan.field.lanes,
         "uploads": coordinator.plan.wishes.uploads,
         "membership": coordinator.plan.wishes.membership,
+        "seed": coins.seed.hex() if coins else None,  # of the start: with it anybody can repeat the job centrally
         "rounds": clustering.rounds if clustering else 0,
         "converged": clustering.converged if clustering else False,
         "inertia": records[-1].inertia if records else None,

@@ -112,6 +112,9 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
     async def Report(self, request: pb.ReportRequest, context: Any) -> pb.ReportReply:
         async with rpc.refusing(context):
             sender, report = self._caller(context), wire.report_from(request)
+            if isinstance(report, events.Held) and report.coin:  # kept before any round can depend on it
+                self.coordinator.check_coin(self.coordinator.member(sender), report.coin)
+                await asyncio.to_thread(self._journal.revealed, sender, report.coin)
             self.coordinator.report(sender, request.instance, report, self.now())
             if isinstance(report, events.Done):
                 await asyncio.to_thread(self._journal.done, sender)

@@ -32,7 +32,7 @@ RESERVED_NAMES = (SERVER, "ca")  # "ca" is the authority's folder beside the kit
 
 _TOP_KEYS = (
     *("name", "k", "privacy", "dropouts", "liars", "uploads", "seeding", "segments", "membership", "ids"),
-    *("max_rows", "max_rounds", "features", "bound", "precision", "server", "client"),
+    *("max_rows", "max_rounds", "features", "bound", "precision", "seed", "server", "client"),
 )
 _SERVER_KEYS = ("address", "bind", "names")
 _CLIENT_KEYS = ("name", *_SERVER_KEYS)
@@ -83,6 +83,7 @@ class Federation:
     server: Party
     clients: tuple[Party, ...]
     ids: str = "fresh"  # how rows are named where membership is private
+    seed: str | None = None  # fixes the start, to repeat a run; without it the clients toss coins
 
     @property
     def n(self) -> int:
@@ -165,6 +166,7 @@ def parse(text: str, where: str) -> Federation:
         precision=top.integer("precision", -60, 60),
         server=_party(_Table(top.table("server"), where, "[server] ", _SERVER_KEYS), SERVER),
         clients=_clients(top),
+        seed=top.words("seed") if "seed" in raw else None,
     )
     _check_distinct((federation.server, *federation.clients), where)
     if federation.ids == "linked" and federation.membership != "private":
@@ -294,6 +296,12 @@ class _Table:
         value = self.get(key)
         if not isinstance(value, str):
             self.fail(key, f"must be a string in quotes, not {_show(value)}")
+        return value
+
+    def words(self, key: str) -> str:
+        value = self.text(key)
+        if not 1 <= len(value) <= 200 or any(unicodedata.category(c) in ("Cc", "Cs") for c in value):
+            self.fail(key, "must be 1 to 200 characters without control characters; choose another text")
         return value
 
     def label(self, key: str) -> str:

@@ -21,6 +21,7 @@ class Introduction:
     share_set: bytes
     x25519: bytes
     nonce: bytes
+    commitment: bytes
     certificate: bytes = field(repr=False)
     signature: bytes = field(repr=False, default=b"")
 
@@ -34,6 +35,7 @@ class Introduction:
             self.share_set,
             self.x25519,
             self.nonce,
+            self.commitment,
         )
 
 
@@ -90,6 +92,13 @@ class Opened:
 
 
 @dataclass(frozen=True)
+class Reveals:
+    """Everybody's coin for the start, in roster order."""
+
+    coins: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
 class Assignment:
     """A piece of an encoded assignment; `base` is the version it changes, 0 if it stands alone."""
 
@@ -130,7 +139,7 @@ class Failed:
     reason: str
 
 
-Event = Waiting | Roster | Opened | Assignment | RoundRequest | Finished | Failed
+Event = Waiting | Roster | Opened | Reveals | Assignment | RoundRequest | Finished | Failed
 
 
 @dataclass(frozen=True)
@@ -144,12 +153,13 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Held:
-    """A client holds a share of every row."""
+    """A client holds a share of every row, and reveals its coin."""
 
     digest: bytes
     sent_bytes: int
     received_bytes: int
     seconds: float
+    coin: bytes = field(repr=False, default=b"")  # empty if the federation file fixes the start
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ def describe(clients: int, **settings: Any) -> Federation:
         "membership": "public",
         "max_rounds": 300,
         "feature_names": None,
+        "seed": "local",  # so that every run can be repeated; None: the clients toss coins
     }
     made = Federation(**(defaults | settings), server=parties[0], clients=tuple(parties[1:]))
     return config.parse(config.dumps(made), "the local federation")
@@ -71,7 +72,7 @@ class Local:
 
     federation: Federation
     folder: Path
-    server_options: Sequence[str] = ("--seed", "local")
+    server_options: Sequence[str] = ()
     client_options: Sequence[str] = ()
     environment: dict[str, str] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)

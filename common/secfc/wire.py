@@ -46,6 +46,7 @@ def introduction_to(value: events.Introduction) -> pb.Introduction:
         share_set=value.share_set,
         x25519=value.x25519,
         nonce=value.nonce,
+        commitment=value.commitment,
         certificate=value.certificate,
         signature=value.signature,
     )
@@ -62,6 +63,7 @@ def introduction_from(message: pb.Introduction) -> events.Introduction:
         share_set=exactly(message.share_set, 16, "a share set's id"),
         x25519=exactly(message.x25519, 32, "an X25519 key"),
         nonce=exactly(message.nonce, 32, "a nonce"),
+        commitment=exactly(message.commitment, 32, "a coin's commitment"),
         certificate=message.certificate,
         signature=message.signature,
     )
@@ -82,6 +84,8 @@ def event_to(value: events.Event) -> pb.Event:
                     step=value.step, left=value.left, offset=value.offset, total=value.total, data=value.data
                 )
             )
+        case events.Reveals():
+            return pb.Event(reveals=pb.Reveals(coins=value.coins))
         case events.Assignment():
             return pb.Event(
                 assignment=pb.AssignmentChunk(
@@ -118,6 +122,7 @@ def event_from(message: pb.Event) -> events.Event:
         "waiting": _waiting,
         "roster": _roster,
         "opened": _opened,
+        "reveals": _reveals,
         "assignment": _assignment,
         "round": _round,
         "finished": _finished,
@@ -143,6 +148,12 @@ def _opened(message: pb.Opened) -> events.Opened:
     if message.left > 1 << 31:
         raise Malformed("an opened sum leaves more than 2^31 rows")
     return events.Opened(message.step, message.left, message.offset, message.total, message.data)
+
+
+def _reveals(message: pb.Reveals) -> events.Reveals:
+    if len(message.coins) > MAX_CLIENTS:
+        raise Malformed("there are more coins than clients")
+    return events.Reveals(tuple(exactly(coin, 32, "a coin") for coin in message.coins))
 
 
 def _assignment(message: pb.AssignmentChunk) -> events.Assignment:
@@ -209,6 +220,7 @@ def report_to(value: events.Report, instance: bytes) -> pb.ReportRequest:
                 sent_bytes=value.sent_bytes,
                 received_bytes=value.received_bytes,
                 seconds=value.seconds,
+                coin=value.coin,
             )
             return pb.ReportRequest(instance=instance, held=held)
         case events.Unreachable():
@@ -226,7 +238,8 @@ def report_from(message: pb.ReportRequest) -> events.Report:
             held = message.held
             seconds = held.seconds if isfinite(held.seconds) else 0.0
             digest = exactly(held.share_sets_digest, 32, "the digest of share sets")
-            return events.Held(digest, held.sent_bytes, held.received_bytes, seconds)
+            coin = exactly(held.coin, 32, "a coin") if held.coin else b""
+            return events.Held(digest, held.sent_bytes, held.received_bytes, seconds, coin)
         case "unreachable":
             return events.Unreachable(line(message.unreachable.peer), line(message.unreachable.reason))
         case "done":

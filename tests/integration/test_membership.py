@@ -32,7 +32,13 @@ def check(site: Local, parts: helpers.Parts) -> None:
     """The labels are central Lloyd's, with the rows in the order of their IDs."""
     made, order = site.federation, np.argsort(site.ids())
     rows = fixedpoint.quantise(np.concatenate(parts), made.bound, made.precision)
-    expected = central.run(rows[order], made.k, start=made.seeding, coins=Coins(b"local"), max_rounds=made.max_rounds)
+    expected = central.run(
+        rows[order],
+        made.k,
+        start=made.seeding,
+        coins=Coins(bytes.fromhex(site.result()["seed"])),
+        max_rounds=made.max_rounds,
+    )
     np.testing.assert_array_equal(site.labels()[order], expected.labels)
     result = site.result()
     assert (result["state"], result["rounds"], result["rows"]) == ("finished", expected.rounds, len(rows))

@@ -128,7 +128,7 @@ def test_a_finished_job_says_so_and_a_new_one_can_begin(tmp_path: Path) -> None:
     said = [line["event"] for line in site.events("server")]
     assert any("finished already; use --new" in event for event in said)
     assert (site.result()["inertia"], site.result()["rounds"]) == (before["inertia"], before["rounds"])
-    fresh = Local(site.federation, site.folder, server_options=("--seed", "local", "--new"))
+    fresh = Local(site.federation, site.folder, server_options=("--new",))
     with local.running(fresh):
         fresh.wait(120)
     helpers.check_labels(fresh, parts)

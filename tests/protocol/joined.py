@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import central, config, events, federation, identifiers, masks, plan, wire
+from secfc import central, config, events, federation, identifiers, masks, plan, start, wire
 from secfc.coins import Coins
 from secfc.config import Federation
 from secfc.errors import OutOfTurn, WrongSender
@@ -95,7 +95,7 @@ def verifier(agreed: Federation) -> Callable[[events.Introduction], None]:
 
 def fresh_secrets(generator: random.Random) -> Secrets:
     private = X25519PrivateKey.from_private_bytes(generator.randbytes(32))
-    return Secrets(generator.randbytes(32), private, generator.randbytes(32))
+    return Secrets(generator.randbytes(32), private, generator.randbytes(32), generator.randbytes(32))
 
 
 # --- what a refused message must not change -------------------------------------------------------------------------
@@ -201,11 +201,8 @@ class Joined:
     ) -> None:
         self.random = random.Random(seed)
         self.federation, self.plan, self.rows = agreed, plan_of(agreed), list(rows)
-        self.coins = Coins(b"joined %d" % seed)
         self.now = 1000.0
-        self.coordinator = Coordinator(
-            agreed, self.plan, verifier(agreed), coins=self.coins, deadlines=deadlines, now=self.now
-        )
+        self.coordinator = Coordinator(agreed, self.plan, verifier(agreed), deadlines=deadlines, now=self.now)
         self.sites = {name: self.make_site(name) for name in agreed.roster}
         for name, site in self.sites.items():
             site.started = name not in late
@@ -216,6 +213,12 @@ class Joined:
         self.steps = 0
         self.attempts: list[tuple[int, int, tuple[int, ...]]] = []
         self._seen_phases = [Phase.JOINING]
+
+    @property
+    def coins(self) -> Coins:
+        """What the clients' own coins make of the start."""
+        machines = [site.participant for site in self.sites.values()]
+        return start.tossed(machines[0].session, machines[0].members, [m._secrets.coin for m in machines])
 
     def make_site(self, name: str, secrets: Secrets | None = None) -> Site:
         """A client's process, from the start."""
@@ -370,7 +373,7 @@ class Joined:
             site.delivered.add(peer.name)
 
     def hold(self, site: Site) -> None:
-        site.held = events.Held(site.participant.holdings(), 1, 2, 0.5)
+        site.held = events.Held(site.participant.holdings(), 1, 2, 0.5, site.participant.coin())
 
     def tell_held(self, site: Site) -> None:
         assert site.held is not None
@@ -549,19 +552,19 @@ class Joined:
 
     def expected(self) -> tuple[central.Central, federation.Result]:
         """The same job in the clear, and the protocol's specification on it, from the same coins."""
-        k, start = self.federation.k, self.federation.seeding
+        k, seeding = self.federation.k, self.federation.seeding
         order = self.order()
         pooled = central.run(
             np.concatenate(self.rows)[np.argsort(np.concatenate(order))],
             k,
-            start=start,
+            start=seeding,
             coins=self.coins,
             max_rounds=self.federation.max_rounds,
         )
         spoken = federation.run(
             plan_of(dataclasses.replace(self.federation, membership="public")),
             self.rows,
-            lambda total: Clustering(total, k, start=start, coins=self.coins, max_rounds=self.federation.max_rounds),
+            lambda total: Clustering(total, k, start=seeding, coins=self.coins, max_rounds=self.federation.max_rounds),
             positions=order,
         )
         return pooled, spoken
@@ -637,8 +640,12 @@ def share_chunks(sender: Participant, words: Words, first: int) -> Iterator[byte
         ).SerializeToString()
 
 
-def meet(agreed: Federation, rows: Sequence[Rows], seed: int = 0) -> list[Participant]:
-    """Participants that hold everybody's shares and wait for the first round."""
+def meet(agreed: Federation, rows: Sequence[Rows], seed: int = 0, *, any_start: bool = True) -> list[Participant]:
+    """Participants that hold everybody's shares and wait for the first round.
+
+    `any_start` lets a test of rounds begin with whatever assignment it likes; what clients check of the start is the subject
+    of tests/protocol/test_start.py.
+    """
     machines = introduced(agreed, rows, seed)
     for owner in machines:
         for other in machines:
@@ -647,6 +654,8 @@ def meet(agreed: Federation, rows: Sequence[Rows], seed: int = 0) -> list[Partic
                 other.receive(owner.name, owner.session, owner.share_set.id, events.Chunk(0, len(words), words))
                 settle(other, owner.name)
         owner.keep_own()
+        if any_start:
+            vars(owner)["_check_start"] = lambda version, labels: None
     assert len({machine.holdings() for machine in machines}) == 1
     return machines
 

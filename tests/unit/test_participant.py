@@ -98,7 +98,9 @@ def test_other_names_or_another_order(newcomers: list[Participant], order: tuple
     refused(newcomers[2], wrong, WrongSender, r"not that of federation\.toml")
 
 
-@pytest.mark.parametrize("change", [{"share_set": bytes(16)}, {"x25519": b"\7" * 32}, {"nonce": bytes(32)}])
+@pytest.mark.parametrize(
+    "change", [{"share_set": bytes(16)}, {"x25519": b"\7" * 32}, {"nonce": bytes(32)}, {"commitment": bytes(32)}]
+)
 def test_an_introduction_of_ours_that_we_did_not_make(newcomers: list[Participant], change: dict[str, bytes]) -> None:
     wrong = changed(roster(newcomers).members, 2, **change)
     refused(newcomers[2], wrong, WrongSender, "an introduction of ours that we did not make")

@@ -91,18 +91,19 @@ def command(
         features=chosen.values.shape[1],
         bound=chosen.bound,
         precision=fixedpoint.precision_for(chosen.bound, bits=16),
+        seed=str(seed),
     )
     agreed = plan.of(made)
     if plot is not None:
         _pyplot()
     with _folder(keep) as folder:
-        site = local.Local(made, folder, server_options=("--seed", str(seed)))
+        site = local.Local(made, folder)
         if agreed.private:
             site.client_options = ("--write-ids",)  # in the clients' own files: the comparison needs the order of rows
         site.prepare(np.array_split(chosen.values, clients))
         with _ended_by_sigterm(), local.running(site):
             _watch(site, timeout, quiet=as_json)
-        outcome = _compare(site, agreed, chosen, seed)
+        outcome = _compare(site, agreed, chosen)
         if plot is not None:
             _draw(plot, chosen.values, site.labels(), outcome)
     if as_json:
@@ -178,13 +179,13 @@ def _sentence(event: dict[str, Any]) -> str:
     return text
 
 
-def _compare(site: local.Local, agreed: plan.Plan, chosen: Rows, seed: int) -> dict[str, Any]:
+def _compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any]:
     """The result, beside what central Lloyd finds on the pooled rows from the same start."""
     result, labels = site.result(), site.labels()
     made = site.federation
     quantised = fixedpoint.quantise(chosen.values, made.bound, made.precision)
     order = np.argsort(site.ids()) if agreed.private else np.arange(len(labels))
-    coins = Coins(str(seed).encode())
+    coins = Coins(bytes.fromhex(result["seed"]))
     pooled = central.run(quantised[order], made.k, start=made.seeding, coins=coins, max_rounds=made.max_rounds)
     identical = bool((labels[order] == pooled.labels).all()) and result["rounds"] == pooled.rounds
     outcome = {

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Introduction(_message.Message):
-    __slots__ = ("name", "rows", "share_set", "x25519", "nonce", "certificate", "signature")
+    __slots__ = ("name", "rows", "share_set", "x25519", "nonce", "certificate", "signature", "commitment")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     SHARE_SET_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,7 @@ class Introduction(_message.Message):
     NONCE_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    COMMITMENT_FIELD_NUMBER: _ClassVar[int]
     name: str
     rows: int
     share_set: bytes
@@ -22,7 +23,8 @@ class Introduction(_message.Message):
     nonce: bytes
     certificate: bytes
     signature: bytes
-    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., share_set: _Optional[bytes] = ..., x25519: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    commitment: bytes
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., share_set: _Optional[bytes] = ..., x25519: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., commitment: _Optional[bytes] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ("federation_digest", "instance", "introduction")
@@ -45,13 +47,14 @@ class FollowRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("waiting", "roster", "assignment", "round", "finished", "failed", "opened")
+    __slots__ = ("waiting", "roster", "assignment", "round", "finished", "failed", "reveals", "opened")
     WAITING_FIELD_NUMBER: _ClassVar[int]
     ROSTER_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    REVEALS_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
     waiting: Waiting
     roster: Roster
@@ -59,8 +62,9 @@ class Event(_message.Message):
     round: RoundRequest
     finished: Finished
     failed: Failed
+    reveals: Reveals
     opened: Opened
-    def __init__(self, waiting: _Optional[_Union[Waiting, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., assignment: _Optional[_Union[AssignmentChunk, _Mapping]] = ..., round: _Optional[_Union[RoundRequest, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ...) -> None: ...
+    def __init__(self, waiting: _Optional[_Union[Waiting, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., assignment: _Optional[_Union[AssignmentChunk, _Mapping]] = ..., round: _Optional[_Union[RoundRequest, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., reveals: _Optional[_Union[Reveals, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("phase", "missing")
@@ -75,6 +79,12 @@ class Roster(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedCompositeFieldContainer[Introduction]
     def __init__(self, members: _Optional[_Iterable[_Union[Introduction, _Mapping]]] = ...) -> None: ...
+
+class Reveals(_message.Message):
+    __slots__ = ("coins",)
+    COINS_FIELD_NUMBER: _ClassVar[int]
+    coins: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, coins: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ("step", "left", "offset", "total", "data")
@@ -201,16 +211,18 @@ class ReportRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., unreachable: _Optional[_Union[Unreachable, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., stopped: _Optional[_Union[Stopped, _Mapping]] = ...) -> None: ...
 
 class Held(_message.Message):
-    __slots__ = ("share_sets_digest", "sent_bytes", "received_bytes", "seconds")
+    __slots__ = ("share_sets_digest", "sent_bytes", "received_bytes", "seconds", "coin")
     SHARE_SETS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COIN_FIELD_NUMBER: _ClassVar[int]
     share_sets_digest: bytes
     sent_bytes: int
     received_bytes: int
     seconds: float
-    def __init__(self, share_sets_digest: _Optional[bytes] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
+    coin: bytes
+    def __init__(self, share_sets_digest: _Optional[bytes] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., coin: _Optional[bytes] = ...) -> None: ...
 
 class Unreachable(_message.Message):
     __slots__ = ("peer", "reason")
