@@ -86,7 +86,9 @@ def command(
         deadlines=deadlines,
         now=time.monotonic(),
     )
-    coordinator.resume(kept.introductions, kept.done, kept.state, kept.records, kept.epoch - 1, time.monotonic())
+    coordinator.resume(
+        kept.introductions, kept.done, kept.state, kept.records, kept.epoch - 1, time.monotonic(), kept.liars
+    )
     _tell_resumed(coordinator)
     job = _Job(loaded, coordinator, journal, folder, bind or loaded.federation.server.bind, log_format, quiet)
     code = asyncio.run(job.run(reflect))

@@ -1,7 +1,7 @@
 """What the server must not forget: a SQLite file (WAL) that is brought up to date before anything depends on it.
 
-Kept: which federation the job belongs to, the coins' seed, everybody's introduction, who has its labels, and after every
-completed request the clustering's state and its record. Not kept: what clients tell again when they come back, and uploads,
+Kept: which federation the job belongs to, the coins' seed, everybody's introduction, who has its labels, who has lied, and
+after every completed request the clustering's state and its record. Not kept: what clients tell again when they come back, and uploads,
 distances and attempts, which a restarted server asks for again. `epoch` counts the server's starts; attempts are numbered
 from it, so that no restart reuses an attempt's number.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,6 +45,7 @@ class Kept:
     done: frozenset[str]
     state: State | None
     records: list[RoundRecord]
+    liars: tuple[str, ...] = ()
 
 
 class Journal:
@@ -87,6 +88,7 @@ class Journal:
                 done=frozenset(name for name, _, done in members if done),
                 state=self._state(),
                 records=[_record(text) for (text,) in records],
+                liars=_names(self._fact("liars") or b"[]"),
             )
 
     def joined(self, introductions: tuple[events.Introduction, ...]) -> None:
@@ -108,6 +110,10 @@ class Journal:
             row = (record.number, json.dumps(asdict(record)))
             database.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?)", row)
             database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (json.dumps(fields), labels))
+
+    def liars(self, names: Sequence[str]) -> None:
+        """All clients whose uploads were found wrong so far."""
+        self._put(liars=json.dumps(list(names)).encode())
 
     def close(self) -> None:
         with self._translated():
@@ -165,6 +171,13 @@ def _introduction_text(one: events.Introduction) -> str:
 def _introduction(text: str) -> events.Introduction:
     fields = json.loads(text)
     return events.Introduction(**(fields | {name: bytes.fromhex(fields[name]) for name in _BYTES}))
+
+
+def _names(text: bytes) -> tuple[str, ...]:
+    names = json.loads(text)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("not a list of names")
+    return tuple(names)
 
 
 def _record(text: str) -> RoundRecord:

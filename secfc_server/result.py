@@ -34,6 +34,7 @@ def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
         "responders": coordinator.plan.responders,
         "lanes": coordinator.plan.field.lanes,
         "uploads": coordinator.plan.wishes.uploads,
+        "liars": list(coordinator.liars),
         "rounds": clustering.rounds if clustering else 0,
         "converged": clustering.converged if clustering else False,
         "inertia": records[-1].inertia if records else None,
