@@ -16,7 +16,7 @@ from math import isfinite
 from secfc import assignments, events, masks
 from secfc.decoding import Decoder, Distances
 from secfc.distances import Labels
-from secfc.errors import Impossible, OutOfTurn
+from secfc.errors import Malformed, OutOfTurn
 from secfc.federation import decoder, in_data_units
 from secfc.lloyd import Clustering, Phase, Progress, Request
 from secfc.plan import Plan
@@ -141,7 +141,7 @@ class Rounds:
             raise OutOfTurn(f"round {name[0]}, attempt {name[1]} is over; follow the job for the current one")
         due = self.attempt.decoder.shape.layout.words
         if chunk.total != due:
-            raise Impossible(f"an upload of {due} words is due, not of {chunk.total}")
+            raise Malformed(f"an upload of {due} words is due, not of {chunk.total}")
         self.attempt.decoder.add(client, chunk.offset, chunk.words)
         self.attempt.decoder.advance(self._distances)
         if chunk.offset == 0 and isfinite(compute_seconds):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from secfc import config, events, rpc, wire
-from secfc.errors import Impossible, JobFailed, SecfcError, WrongSender
+from secfc.errors import JobFailed, Malformed, SecfcError, WrongSender
 from secfc.logs import say
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
@@ -83,8 +83,9 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
                 name = (message.round, message.attempt)
                 try:
                     self.coordinator.upload(sender, name, chunk, message.compute_seconds, self.now())
-                except Impossible:
-                    await self._leave_out(sender)
+                except Malformed:
+                    if self.coordinator.was_due(sender, name, chunk):
+                        await self._leave_out(sender)
                     raise
                 received = chunk.offset + len(chunk.words)
             self.work_if_ready()
@@ -165,7 +166,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         self.coordinator.discard(lies, self.now())
 
     async def _leave_out(self, sender: str) -> None:
-        """One that sends impossible uploads is a liar, if the plan allows for any; else it counts as lost."""
+        """One that sends what cannot be an upload is a liar, if the plan allows for one more; else it counts as lost."""
         if self.coordinator.suspects([sender]) != self.coordinator.liars:
             await asyncio.to_thread(self._journal.liars, self.coordinator.suspects([sender]))
             self.coordinator.leave_out([sender], self.now())

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from secfc import kernels, parallel
 from secfc.checking import Check
 from secfc.distances import Shape
-from secfc.errors import Impossible, InvalidInput, JobFailed, Malformed, OutOfTurn
+from secfc.errors import InvalidInput, JobFailed, Malformed, OutOfTurn
 from secfc.field import Field, Residues, Words
 
 
@@ -88,7 +88,7 @@ class Decoder:
             layout.check_place(words, first_word)
             sums = self._sums[:, first_word : first_word + len(words)]
             if kernels.add_words(words, 3 * first_word, layout.primes, np.uint32(layout.ceiling), *sums) >= 0:
-                raise Impossible(f"a residue after word {first_word} of an upload is not below its prime")
+                raise Malformed(f"a residue after word {first_word} of an upload is not below its prime")
         else:
             self._add_open(self._weights.get(responder), responder, first_word, words)
         self._received[responder] += len(words)

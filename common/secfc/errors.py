@@ -9,7 +9,6 @@
     ├── PeerError                   what *another party* sent is wrong: it is refused, our state is unchanged
     │   ├── WrongSender             the certificate's name does not fit what the message claims
     │   ├── Malformed               sizes, offsets, residues or words that no honest party sends
-    │   │   └── Impossible          … and that no accident on the way can cause: whoever sends it lies or is broken
     │   ├── OutOfTurn               the right kind of message at the wrong round, attempt or phase
     │   └── AlreadyJoined           another live process has joined under this name
     ├── Unavailable                 somebody or something could not be reached before the deadline; names whom
@@ -55,10 +54,6 @@ class WrongSender(PeerError):
 
 class Malformed(PeerError, ValueError):
     """Sizes, offsets, residues or words that no honest party sends."""
-
-
-class Impossible(Malformed):
-    """What no honest party sends and no network makes of it."""
 
 
 class OutOfTurn(PeerError):

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc import kernels, parallel
-from secfc.errors import Impossible, InvalidInput, Malformed, RangeError
+from secfc.errors import InvalidInput, Malformed, RangeError
 
 Residues = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
@@ -245,7 +245,7 @@ class Layout:
         """Raise Malformed unless every residue of these consecutive words is below its prime and the padding is zero."""
         self.check_place(words, first_word)
         if len(words) and kernels.first_invalid(words, 3 * first_word, self.primes, np.uint32(self.ceiling)) >= 0:
-            raise Impossible(f"a residue in words {first_word} to {first_word + len(words) - 1} is not below its prime")
+            raise Malformed(f"a residue in words {first_word} to {first_word + len(words) - 1} is not below its prime")
 
     def check_place(self, words: Words, first_word: int) -> None:
         """Raise Malformed unless these words fit in and the padding, if it is among them, is zero."""
@@ -253,7 +253,7 @@ class Layout:
             raise Malformed(f"{len(words)} words at offset {first_word} do not fit into {self.words}")
         padding = 3 * (first_word + len(words)) - self.residues
         if len(words) and padding > 0 and int(words[-1]) >> RESIDUE_BITS * (3 - padding):
-            raise Impossible("a field after the last residue is not below its prime, it must be zero")
+            raise Malformed("a field after the last residue is not below its prime, it must be zero")
 
     def pack(self, lanes: Sequence[Any]) -> Words:
         """Balanced (or any exact) residue matrices, one a lane, as packed words."""
