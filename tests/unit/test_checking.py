@@ -53,7 +53,15 @@ def feed(check: Check, layout: Layout, responder: int, words: Words, piece: int)
 
 
 def honest(
-    n: int, t: int, segments: int, asked: int, *, lanes: int = 2, rows: int = 9, widths: tuple[int, ...] = (3, 2), seed: int = 0
+    n: int,
+    t: int,
+    segments: int,
+    asked: int,
+    *,
+    lanes: int = 2,
+    rows: int = 9,
+    widths: tuple[int, ...] = (3, 2),
+    seed: int = 0,
 ) -> Case:
     """Values of random polynomials of degree 2(ℓ+t−1), one an entry, at the responders' points."""
     rng = np.random.default_rng(seed)
@@ -219,8 +227,8 @@ def test_the_three_combinations_are_independent_and_fresh() -> None:
 
 def test_the_bound_that_is_promised() -> None:
     smallest = min(Field.of(16).primes)
-    assert smallest ** -checking.COMBINATIONS < 2.0**-62.9
-    assert 29 * smallest ** -checking.COMBINATIONS < 2.0**-58
+    assert smallest**-checking.COMBINATIONS < 2.0**-62.9
+    assert 29 * smallest**-checking.COMBINATIONS < 2.0**-58
 
 
 @pytest.mark.parametrize(("rows", "width"), [(1, 1), (5, 3), (4999, 1), (4100, 7)])
@@ -247,7 +255,9 @@ def test_the_recurrence_is_the_product_over_the_wrong_places(wrong: int, more: i
     p = Field.of(1).primes[0]
     places = data.draw(st.lists(st.integers(1, p - 1), min_size=wrong, max_size=wrong, unique=True))
     sizes = data.draw(st.lists(st.integers(1, p - 1), min_size=wrong, max_size=wrong))
-    checks = [sum(e * pow(x, power, p) for e, x in zip(sizes, places, strict=True)) % p for power in range(2 * wrong + more)]
+    checks = [
+        sum(e * pow(x, power, p) for e, x in zip(sizes, places, strict=True)) % p for power in range(2 * wrong + more)
+    ]
     expected = [1]
     for x in places:
         expected = [(a - x * b) % p for a, b in zip([*expected, 0], [0, *expected], strict=True)]
