@@ -1,9 +1,9 @@
 """What the server must not forget: a SQLite file (WAL) that is brought up to date before anything depends on it.
 
 Kept: which federation the job belongs to, the coins' seed, everybody's introduction, who has its labels, who has lied, and
-after every completed request the clustering's state and its record. Not kept: what clients tell again when they come back, and uploads,
-distances and attempts, which a restarted server asks for again. `epoch` counts the server's starts; attempts are numbered
-from it, so that no restart reuses an attempt's number.
+after every completed request the clustering's state and its record. Not kept: what clients tell again when they come back,
+and uploads, distances and attempts, which a restarted server asks for again. `epoch` counts the server's starts; attempts are
+numbered from it, so that no restart reuses an attempt's number.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ combinations of the column's rows, with random factors that nobody else knows. A
 **Noticing.** If the uploads are not values of one polynomial in some entry, then some parity check of that entry's column is
 a non-zero vector over the rows, and a combination of it is zero for at most one in |F| of the factors (F is where they come
 from: a full set of residues of the smallest prime, p > 2^20.99, different from each other modulo every prime). Three
-combinations: the lie is missed with a chance of at most p⁻³ < 2⁻⁶²·⁹. This holds for any number of liars. To be consistent
-*and* wrong, at least N − R + 1 liars must agree on a polynomial.
+combinations: the lie is missed with a chance of at most p⁻³ < 2⁻⁶²·⁹. This holds for any number of liars.
 
 **Naming.** If at most ⌊(N − R)/2⌋ lie, the wrong places of a combination are found from its parity checks by
 Berlekamp–Massey (the same unique answer as Berlekamp–Welch, with smaller algebra): never an honest one. Combinations in which
-a lie cancels do not matter, as the others show it.
+a lie cancels do not matter, as the others show it. If more lie, then either no such few wrong uploads explain what came, or
+the liars agree on another polynomial and honest clients look like the liars; with N values nobody can tell.
 
 **In a whole job** factors are fresh for every attempt, and a lie that is noticed costs its author the part in the job or
 ends it. So at most A + 1 attempts hold lies before one could be missed, and the chance that any is missed is below

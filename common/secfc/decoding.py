@@ -46,8 +46,8 @@ class Decoder:
     """Sums the uploads of R responders to one attempt of one round.
 
     `weights` (L, R) are applied here for open uploads and must be None for masked ones. With a `check` there may be more
-    than R open uploads: the first R are summed, all are checked. Every upload is a run of words sent in order; a chunk that is
-    out of order, too long or holds a residue not below its prime is refused and changes nothing.
+    than R open uploads: the first R are summed, all are checked. Every upload is a run of words sent in order; a chunk
+    that is out of order, too long or holds a residue not below its prime is refused and changes nothing.
     """
 
     def __init__(

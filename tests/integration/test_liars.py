@@ -101,9 +101,8 @@ def check_malformed(site: Local, parts: helpers.Parts) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", [("random", "random"), ("offset", "offset"), ("one", "random")])
 def test_more_liars_than_planned_end_the_job_everywhere(tmp_path: Path, kinds: tuple[str, str]) -> None:
-    """A = 1, two lie. With N − R = 2 spare uploads they cannot pass; who they are cannot always be told, so nothing is
-    promised but that no wrong clustering comes out."""
-    site, parts = make(tmp_path, 5)
+    """A = 1, and two lie without agreeing on a polynomial: no single liar explains it, so there is no result."""
+    site, _ = make(tmp_path, 5)
     try:
         start(site, {"client-1": (kinds[0], 1), "client-4": (kinds[1], 1)})
         names = list(site.processes)
