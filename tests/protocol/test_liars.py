@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,15 +12,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from secfc import central, events, federation, plan
 from secfc.coins import Coins
+from secfc.commands import status
 from secfc.errors import JobFailed, Malformed, Unavailable, WrongSender
 from secfc.field import Words
 from secfc.lloyd import Clustering, Request
-from secfc_server import result
+from secfc_server import result, service
 from secfc_server.coordinator import Phase
 from secfc_server.journal import Journal
+from secfc_server.progress import Monitor
 from secfc_server.rounds import Lies
 from tests.integration.liar import falsified
 from tests.protocol.joined import Joined, Site, deal, digest_of, make_federation, meet, unchanged
@@ -224,6 +229,20 @@ def test_a_wrong_upload_is_discarded_and_its_sender_left_out(server: Server) -> 
     assert server.responders() == (0, 1, 3, 4)
     assert server.rounds.attempt.request.number == attempt.request.number
     assert not server.rounds.records
+
+
+def test_status_and_log_name_the_liar(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    monitor = Monitor(server.coordinator)
+    server.coordinator.leave_out(["c3"], server.now)
+    with caplog.at_level(logging.WARNING, logger="secfc.server"):
+        monitor.look(server.now)
+        monitor.look(server.now)
+    assert [record.getMessage() for record in caplog.records].count("liar") == 1
+    shown = status._from_reply(service.status(server.coordinator, 1.0))
+    assert [client.name for client in shown.clients if client.liar] == ["c3"]
+    console = Console(width=200, file=io.StringIO())
+    console.print(status._picture(shown))
+    assert "c3: wrong distances, asked for nothing any more" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_after_a_liars_the_least_is_r_and_more_than_that_is_not_waited_for(server: Server) -> None:
