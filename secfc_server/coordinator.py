@@ -252,7 +252,7 @@ class Coordinator:
         for name, member in self.members.items():
             member.introduction, member.done = introductions[name], name in done
             member.seen = now
-        self.liars = tuple(name for name in self.members if name in liars)
+        self.liars = self.suspects(tuple(liars))
         self._enter(Phase.SHARING, now)
         if state is None:
             return
@@ -292,12 +292,12 @@ class Coordinator:
         """The decoding of a round whose uploads are complete; handed out once."""
         return self.rounds.take_work() if self.phase is Phase.ROUNDS and self.rounds is not None else None
 
-    def was_due(self, sender: str, name: tuple[int, int], chunk: events.Chunk) -> bool:
+    def was_due(self, sender: str, name: tuple[int, int], offset: int) -> bool:
         """Whether a chunk refused as malformed came in its turn, so that no broken connection explains it."""
-        attempt, index = self.rounds.attempt if self.rounds else None, self._index[sender]
+        attempt, index = self.rounds.attempt if self.rounds else None, self._index.get(sender, -1)
         if attempt is None or attempt.name != name or index not in attempt.responders:
             return False
-        return attempt.decoder.received(index) == chunk.offset
+        return attempt.decoder.received(index) == offset
 
     def suspects(self, clients: Sequence[str]) -> tuple[str, ...]:
         """The liars there would be with these; unchanged if that is more than planned for, or liars are not looked for."""

@@ -79,12 +79,12 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         async with rpc.refusing(context):
             sender = self._caller(context)
             async for message in request_iterator:
-                chunk = wire.chunk_from(message)
                 name = (message.round, message.attempt)
                 try:
+                    chunk = wire.chunk_from(message)
                     self.coordinator.upload(sender, name, chunk, message.compute_seconds, self.now())
                 except Malformed:
-                    if self.coordinator.was_due(sender, name, chunk):
+                    if self.coordinator.was_due(sender, name, message.offset):
                         await self._leave_out(sender)
                     raise
                 received = chunk.offset + len(chunk.words)

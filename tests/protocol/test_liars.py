@@ -287,10 +287,11 @@ def test_what_came_in_its_turn_and_is_malformed_is_no_accident(server: Server) -
     for chunk in (turn, again, events.Chunk(0, due + 1, bad)):
         with unchanged(c), pytest.raises(Malformed):
             c.upload("c1", attempt.name, chunk, 0.1, server.now)
-    assert c.was_due("c1", attempt.name, turn)
-    assert not c.was_due("c1", attempt.name, again), "a stream that was cut may go on at the wrong place"
-    assert not c.was_due("c5", attempt.name, turn), "it was not asked"
-    assert not c.was_due("c1", (attempt.name[0], attempt.name[1] + 1), turn)
+    assert c.was_due("c1", attempt.name, turn.offset)
+    assert not c.was_due("c1", attempt.name, again.offset), "a stream that was cut may go on at the wrong place"
+    assert not c.was_due("c5", attempt.name, 0), "it was not asked"
+    assert not c.was_due("server", attempt.name, 0)
+    assert not c.was_due("c1", (attempt.name[0], attempt.name[1] + 1), 0)
 
 
 def test_a_masked_job_leaves_nobody_out() -> None:
@@ -310,6 +311,9 @@ def test_liars_are_kept(tmp_path: Path, server: Server) -> None:
     introductions = {m.name: m for m in server.coordinator._introductions()}
     other.coordinator.resume(introductions, (), None, [], 1, other.now, kept.liars)
     assert other.coordinator.liars == ("c4",)
+    other = Server(6, (3, 4, 0, 5, 1, 1), uploads="open", liars=1)
+    other.coordinator.resume(introductions, (), None, [], 1, other.now, ("c1", "c4"))
+    assert other.coordinator.liars == (), "never more than planned for"
     journal._put(liars=b'{"c4": 1}')
     with pytest.raises(Exception, match="the journal is damaged"):
         Journal(tmp_path, bytes(32)).begin(b"seed")
