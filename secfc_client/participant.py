@@ -12,8 +12,8 @@ Phases and what moves them:
 What no honest server says is refused with an error; the caller then ends the client.
 
 The client trusts its own federation file and its CA, nothing else: it computes session, plan, weights and masks by itself,
-and answers only requests with exactly R distinct responders, rising numbers and the assignment they claim, beginning
-where everybody's coins say.
+and answers only requests with exactly R distinct responders (with `liars = A`: up to R + 2A), rising numbers and the
+assignment they claim, beginning where everybody's coins say.
 """
 
 from __future__ import annotations
@@ -343,7 +343,7 @@ class Participant:
         if (request.number, request.attempt) < self._answered:
             raise OutOfTurn("the server goes back to an earlier round")
         try:
-            self.plan.code.check_responders(request.responders)
+            self.plan.check_responders(request.responders)
         except InvalidInput as error:
             raise WrongSender(f"the server names a wrong responder set: {error}") from None
         if tuple(sorted(request.responders)) != request.responders:

@@ -92,6 +92,7 @@ def command(
         coins=kept.coins,
         opened=kept.opened,
         published=kept.published,
+        liars=kept.liars,
     )
     _tell_resumed(coordinator)
     job = _Job(loaded, coordinator, journal, folder, bind or loaded.federation.server.bind, log_format, quiet)

@@ -11,8 +11,9 @@ Phases and what moves them:
     any       a deadline passes, or nothing can go on                                       → FAILED
 
 Invariants: a message from a wrong sender, for another attempt or with a wrong length changes nothing; FINISHED and FAILED
-are final. What a client needs to know is not queued but derived: `news` compares what a follower has been told with where
-the job stands, so a client that reconnects, or was no responder, catches up by the same code.
+are final; a client whose upload was found wrong is never asked again. What a client needs to know is not queued but derived:
+`news` compares what a follower has been told with where the job stands, so a client that reconnects, or was no responder,
+catches up by the same code.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from secfc.lloyd import Clustering, Progress, State
 from secfc.plan import Plan
 from secfc_server.alignment import Alignment, Opening
 from secfc_server.alignment import Result as Aligned
-from secfc_server.rounds import RoundRecord, Rounds, Work
+from secfc_server.rounds import Lies, RoundRecord, Rounds, Work
 
 SLOWER = 5.0  # a responder so many times slower than the others is replaced, if others can take its place
 ATTEMPTS_A_START = 1 << 16  # attempts of one process of the server are numbered in a range of their own
@@ -118,6 +119,7 @@ class Coordinator:
         self.phase_seconds: dict[str, float] = {}
         self.alignment: Alignment | None = None  # with private membership, from the roster on
         self.rounds: Rounds | None = None
+        self.liars: tuple[str, ...] = ()  # found and left out: they get assignments and labels, and are asked nothing
         self.changes = 0  # grows with everything a follower may want to know
         self._verify = verify
         self._since = now
@@ -340,6 +342,7 @@ class Coordinator:
         coins: Mapping[str, bytes] | None = None,
         opened: Sequence[Aligned] = (),
         published: Mapping[str, Ids] | None = None,
+        liars: Collection[str] = (),
     ) -> None:
         """Go on with a job that an earlier process of this server began. `starts` counts the processes before."""
         self._attempts_before = starts * ATTEMPTS_A_START
@@ -350,6 +353,7 @@ class Coordinator:
             member.published = (published or {}).get(name)
             member.coin = (coins or {}).get(name, b"")
             member.seen = now
+        self.liars = self.suspects(tuple(liars))
         self._begin_sharing(now)
         for result in opened:
             self.opened(result, now)
@@ -362,9 +366,9 @@ class Coordinator:
         self._enter(Phase.FINISHED if self.rounds.done else Phase.ROUNDS, now)
 
     def _ask(self, rounds: Rounds, now: float) -> None:
-        names = [name for name, member in self.members.items() if member.ready]
+        names = [name for name, member in self.members.items() if member.ready and name not in self.liars]
         names.sort(key=lambda name: self.members[name].pace)
-        rounds.ask([self._index[name] for name in names], now)
+        rounds.ask([self._index[name] for name in names], now, len(self.liars))
         self._changed()
 
     def _ask_if_idle(self, now: float) -> None:
@@ -390,6 +394,38 @@ class Coordinator:
     def take_work(self) -> Work | None:
         """The decoding of a round whose uploads are complete; handed out once."""
         return self.rounds.take_work() if self.phase is Phase.ROUNDS and self.rounds is not None else None
+
+    def was_due(self, sender: str, name: tuple[int, int], offset: int) -> bool:
+        """Whether a chunk refused as malformed came in its turn, so that no broken connection explains it."""
+        attempt, index = self.rounds.attempt if self.rounds else None, self._index.get(sender, -1)
+        if attempt is None or attempt.name != name or index not in attempt.responders:
+            return False
+        return attempt.decoder.received(index) == offset
+
+    def suspects(self, clients: Sequence[str]) -> tuple[str, ...]:
+        """The liars there would be with these; unchanged if that is more than planned for, or liars are not looked for."""
+        together = tuple(name for name in self.members if name in (*self.liars, *clients))
+        return together if len(together) <= self.plan.wishes.liars else self.liars
+
+    def leave_out(self, clients: Sequence[str], now: float) -> None:
+        """These have sent what no honest client sends: ask the round again without them, and never ask them again."""
+        liars = self.suspects(clients)
+        if self.rounds is None or self.phase is not Phase.ROUNDS or liars == self.liars:
+            return
+        self.liars = liars
+        if not self.rounds.busy:  # else the attempt that is being decoded was asked without them
+            self._ask(self.rounds, now)
+        self._changed()
+
+    def discard(self, lies: Lies, now: float) -> None:
+        """The work has found liars and nothing else."""
+        if self.rounds is None:
+            raise OutOfTurn("no work was handed out")
+        self.rounds.discard()
+        names = [self.federation.roster[j] for j in lies.clients]
+        if not set(names) <= set(self.suspects(names)):  # others were left out while the work was done
+            self.fail(JobFailed(f"more clients send wrong distances than liars = {self.plan.wishes.liars}"), now)
+        self.leave_out(names, now)
 
     def record(self, progress: Progress, decode_seconds: float, now: float) -> RoundRecord:
         """What to write down of a round whose work is done, before `complete`."""
@@ -430,7 +466,7 @@ class Coordinator:
         if attempt is None:
             self._ask(rounds, now)
             if rounds.attempt is None and now - max(m.seen for m in self.members.values()) > self.deadlines.round:
-                need = self.plan.responders
+                need, _ = self.plan.asked(len(self.liars))
                 self.fail(
                     Unavailable(f"fewer than {need} clients are ready; missing: {', '.join(self.missing())}"), now
                 )
@@ -439,8 +475,8 @@ class Coordinator:
         late = [names[j] for j in attempt.decoder.missing()]
         gone = [n for n in late if not self.members[n].connected and now - self.members[n].seen > self.deadlines.lost]
         waited = now - attempt.started
-        quick = [n for n in names if self.members[n].ready and n not in late]
-        replaceable = len(quick) >= self.plan.responders
+        quick = [n for n in names if self.members[n].ready and n not in (*late, *self.liars)]
+        replaceable = len(quick) >= self.plan.asked(len(self.liars))[0]
         if waited > self.deadlines.round and not replaceable:
             self.fail(Unavailable(f"no upload for round {attempt.request.number} from: {', '.join(late)}"), now)
         elif gone or (replaceable and waited > self._patience(quick)):
@@ -464,7 +500,8 @@ class Coordinator:
             Phase.ROUNDS: lambda member: not member.ready,
         }
         waits_for |= dict.fromkeys((Phase.FINISHED, Phase.FAILED), lambda member: not member.done)
-        return tuple(name for name, member in self.members.items() if waits_for[self.phase](member))
+        idle = self.liars if self.phase is Phase.ROUNDS else ()
+        return tuple(name for name, m in self.members.items() if waits_for[self.phase](m) and name not in idle)
 
     def broken_links(self) -> list[str]:
         """Links that clients reported as broken, for people."""

@@ -1,9 +1,9 @@
 """What the server must not forget: a SQLite file (WAL) that is brought up to date before anything depends on it.
 
 Kept: which federation the job belongs to, everybody's introduction and coin, what was opened while IDs were aligned, who has
-its labels, and after every completed request the clustering's state and its record. Not kept: what clients tell again when
-they come back, and uploads, distances and attempts, which a restarted server asks for again. `epoch` counts the server's
-starts; attempts are numbered from it, so that no restart reuses an attempt's number.
+its labels, who has lied, and after every completed request the clustering's state and its record. Not kept: what clients
+tell again when they come back, and uploads, distances and attempts, which a restarted server asks for again. `epoch` counts
+the server's starts; attempts are numbered from it, so that no restart reuses an attempt's number.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -52,6 +52,7 @@ class Kept:
     records: list[RoundRecord]
     opened: list[Aligned] = field(default_factory=list)
     published: dict[str, Ids] = field(default_factory=dict)
+    liars: tuple[str, ...] = ()
 
 
 class Journal:
@@ -98,6 +99,7 @@ class Journal:
                 records=[_record(text) for (text,) in records],
                 opened=[Aligned(left, _ids(ids)) for left, ids in opened],
                 published={name: _ids(ids) for name, ids in published},
+                liars=_names(self._fact("liars") or b"[]"),
             )
 
     def joined(self, introductions: tuple[events.Introduction, ...]) -> None:
@@ -135,6 +137,10 @@ class Journal:
             row = (record.number, json.dumps(asdict(record)))
             database.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?)", row)
             database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (json.dumps(fields), labels))
+
+    def liars(self, names: Sequence[str]) -> None:
+        """All clients whose uploads were found wrong so far."""
+        self._put(liars=json.dumps(list(names)).encode())
 
     def close(self) -> None:
         with self._translated():
@@ -196,6 +202,13 @@ def _introduction(text: str) -> events.Introduction:
 
 def _ids(data: bytes) -> Ids:
     return np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+
+
+def _names(text: bytes) -> tuple[str, ...]:
+    names = json.loads(text)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("not a list of names")
+    return tuple(names)
 
 
 def _record(text: str) -> RoundRecord:

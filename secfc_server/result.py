@@ -38,6 +38,7 @@ def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
         "uploads": coordinator.plan.wishes.uploads,
         "membership": coordinator.plan.wishes.membership,
         "seed": coins.seed.hex() if coins else None,  # of the start: with it anybody can repeat the job centrally
+        "liars": list(coordinator.liars),
         "rounds": clustering.rounds if clustering else 0,
         "converged": clustering.converged if clustering else False,
         "inertia": records[-1].inertia if records else None,

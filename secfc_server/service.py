@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from secfc import config, events, rpc, wire
-from secfc.errors import JobFailed, SecfcError, WrongSender
+from secfc.errors import JobFailed, Malformed, SecfcError, WrongSender
 from secfc.logs import say
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
 from secfc_server.alignment import Opening
 from secfc_server.coordinator import Coordinator, Cursor
 from secfc_server.journal import Journal
-from secfc_server.rounds import Work
+from secfc_server.rounds import Lies, Work
 
 log = logging.getLogger("secfc.server")
 SIGN_OF_LIFE_SECONDS = 10.0
@@ -80,9 +80,14 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         async with rpc.refusing(context):
             sender = self._caller(context)
             async for message in request_iterator:
-                chunk = wire.chunk_from(message)
                 name = (message.round, message.attempt)
-                self.coordinator.upload(sender, name, chunk, message.compute_seconds, self.now())
+                try:
+                    chunk = wire.chunk_from(message)
+                    self.coordinator.upload(sender, name, chunk, message.compute_seconds, self.now())
+                except Malformed:
+                    if self.coordinator.was_due(sender, name, message.offset):
+                        await self._leave_out(sender)
+                    raise
                 received = chunk.offset + len(chunk.words)
             self.work_if_ready()
         return pb.UploadReply(received=received)
@@ -168,8 +173,11 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
 
     async def _decode(self, work: Work) -> None:
         started = self.now()
-        progress = await asyncio.to_thread(work.run)
-        record = self.coordinator.record(progress, self.now() - started, self.now())
+        found = await asyncio.to_thread(work.run)
+        if isinstance(found, Lies):
+            await self._discard(found)
+            return
+        record = self.coordinator.record(found, self.now() - started, self.now())
         await asyncio.to_thread(self._journal.advanced, work.clustering.state(), record)
         self.coordinator.complete(record, self.now())
 
@@ -190,6 +198,18 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
                 JobFailed(f"the server could not decode a round ({type(error).__name__})"), self.now()
             )
         self.notify()
+
+    async def _discard(self, lies: Lies) -> None:
+        names = [self.coordinator.federation.roster[j] for j in lies.clients]
+        await asyncio.to_thread(self._journal.liars, self.coordinator.suspects(names))
+        self.coordinator.discard(lies, self.now())
+
+    async def _leave_out(self, sender: str) -> None:
+        """One that sends what cannot be an upload is a liar, if the plan allows for one more; else it counts as lost."""
+        if self.coordinator.suspects([sender]) != self.coordinator.liars:
+            await asyncio.to_thread(self._journal.liars, self.coordinator.suspects([sender]))
+            self.coordinator.leave_out([sender], self.now())
+            self.notify()
 
     def tick(self) -> None:
         """Let time pass."""
@@ -213,6 +233,7 @@ def status(coordinator: Coordinator, seconds: float) -> pb.StatusReply:
                 connected=member.connected,
                 holds_shares=member.held is not None,
                 done=member.done,
+                liar=name in coordinator.liars,
             )
             for name, member in coordinator.members.items()
         ],

@@ -20,9 +20,10 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from secfc import alignment, identifiers, masks, prg
+from secfc.checking import Check
 from secfc.decoding import Decoder, Distances
 from secfc.distances import CodedClusters, Labels
-from secfc.errors import DataError, InvalidInput
+from secfc.errors import DataError, InvalidInput, JobFailed
 from secfc.field import CHUNK_WORDS, Words
 from secfc.identifiers import Ids
 from secfc.lloyd import Clustering, Phase, Request
@@ -45,11 +46,13 @@ class Round:
     labels: Labels
     changed: int
     inertia: float | None
+    attempts: int = 1
 
 
 @dataclass(frozen=True)
 class Result:
-    """The clustering. `inertia` is in the units of the data; `rounds` counts Lloyd rounds, seeding apart."""
+    """The clustering. `inertia` is in the units of the data; `rounds` counts Lloyd rounds, seeding apart; `liars` are the
+    clients whose uploads were wrong."""
 
     labels: Labels
     sizes: npt.NDArray[np.int64]
@@ -58,6 +61,7 @@ class Result:
     converged: bool
     history: list[Round] = field(repr=False)
     slots: list[Positions] = field(repr=False)  # where each client's rows stand in `labels`; each knows its own only
+    liars: tuple[int, ...] = ()
 
 
 class Member:
@@ -84,8 +88,8 @@ class Member:
         self._clusters = CodedClusters(coded, self.plan.wishes.clusters)
 
     def answer(self, request: Request, session: bytes, responders: tuple[int, ...], attempt: int) -> Words:
-        """The upload for one attempt of a round. Refuses a responder set that is not exactly R of the roster."""
-        self.plan.code.check_responders(responders)
+        """The upload for one attempt of a round. Refuses a responder set that the plan does not allow."""
+        self.plan.check_responders(responders)
         self._clusters.assign(request.labels)
         shape = self.plan.shape(len(request.labels), self._clusters.sizes, request.columns)
         if not self.plan.masked:
@@ -132,15 +136,28 @@ def align(plan: Plan, rows: Sequence[Rows], ids: Sequence[Ids] | None) -> list[P
     return [union.slots(part) for part in own]
 
 
-def decode(plan: Plan, request: Request, uploads: dict[int, Words], distances: Distances) -> None:
-    """The server's sum over R uploads, in chunks as they would arrive."""
-    responders = tuple(uploads)
+def decoder(plan: Plan, request: Request, responders: Sequence[int]) -> Decoder:
+    """What takes in the uploads of one attempt: R of them are summed, and with liars planned for, all are checked."""
     shape = plan.shape(len(request.labels), request.sizes, request.columns)
-    decoder = Decoder(shape, responders, None if plan.masked else plan.code.weights(responders))
+    if plan.masked:
+        return Decoder(shape, responders, None)
+    check = Check(plan.code, shape.layout, responders) if plan.wishes.liars else None
+    return Decoder(shape, responders, plan.code.weights(responders[: plan.responders]), check)
+
+
+def decode(
+    plan: Plan, request: Request, uploads: dict[int, Words], distances: Distances, found: int = 0
+) -> tuple[int, ...]:
+    """The server's sum over R uploads, in chunks as they would arrive. Whose uploads are wrong, if any are; the distances
+    then count for nothing. `found` liars were left out before."""
+    taking = decoder(plan, request, tuple(uploads))
     for j, words in uploads.items():
         for first in range(0, len(words), CHUNK_WORDS):
-            decoder.add(j, first, words[first : first + CHUNK_WORDS])
-    decoder.finish(distances)
+            taking.add(j, first, words[first : first + CHUNK_WORDS])
+    liars = taking.check.liars(plan.wishes.liars - found) if taking.check else ()
+    if not liars:
+        taking.finish(distances)
+    return liars
 
 
 def run(
@@ -154,13 +171,16 @@ def run(
     observe: Callable[[Round], None] | None = None,
     tap: Callable[[Request, dict[int, Words]], None] | None = None,
     members: Sequence[Member] | None = None,
+    lie: Callable[[int, Request, Words], Words] | None = None,
 ) -> Result:
     """Cluster the quantised rows of all clients.
 
     `clustering` makes the server's machine once the number of rows is known. `positions[j]` says where client j's rows stand
-    in the order of all rows (default: by client, then as given). `choose` picks the R responders of a request.
+    in the order of all rows (default: by client, then as given). `choose` says whom to ask first in a request.
     `tap` is shown all that the server receives: what it asked for, and every responder's upload, byte for byte.
-    `members` are those of an earlier `share` of these rows: another job on the same shares.
+    `members` are those of an earlier `share` of these rows: another job on the same shares. With `plan.wishes.liars`, wrong
+    uploads are found, and the request is asked again without their senders, who stay left out; `lie(client, request, upload)`
+    may falsify what a client sends, to try that.
 
     With private membership rows are ordered by their IDs instead: `ids[j]` are those of client j's rows (default: fresh).
     """
@@ -175,13 +195,21 @@ def run(
     session = os.urandom(32)
     distances = Distances(plan.field, total, plan.wishes.clusters)
     history: list[Round] = []
+    liars: tuple[int, ...] = ()
+    attempt = 0
     while machine.phase is not Phase.DONE:
-        request = machine.request
-        responders = tuple(sorted(choose(request.number) if choose else range(plan.responders)))
-        uploads = {j: members[j].answer(request, session, responders, attempt=1) for j in responders}
+        request, attempt = machine.request, attempt + 1
+        live = choose(request.number) if choose else range(plan.wishes.clients)
+        responders = pick(plan, live, liars)
+        uploads = {j: members[j].answer(request, session, responders, attempt) for j in responders}
+        if lie is not None:
+            uploads = {j: lie(j, request, words) for j, words in uploads.items()}
         if tap:
             tap(request, uploads)
-        decode(plan, request, uploads, distances)
+        wrong = decode(plan, request, uploads, distances, len(liars))
+        if wrong:
+            liars = tuple(sorted(liars + wrong))
+            continue
         progress = machine.absorb(distances)
         history.append(
             Round(
@@ -192,14 +220,25 @@ def run(
                 machine.labels.copy(),
                 progress.changed,
                 None if progress.inertia is None else in_data_units(plan, progress.inertia),
+                attempt,
             )
         )
+        attempt = 0
         if observe:
             observe(history[-1])
     loss = history[-1].inertia
     if loss is None:
         raise InvalidInput("a clustering ends with a Lloyd round")
-    return Result(machine.labels, machine.sizes, loss, machine.rounds, machine.converged, history, positions)
+    return Result(machine.labels, machine.sizes, loss, machine.rounds, machine.converged, history, positions, liars)
+
+
+def pick(plan: Plan, live: Sequence[int], liars: Sequence[int]) -> tuple[int, ...]:
+    """The responders of an attempt: the first of those who are live and have not lied."""
+    least, most = plan.asked(len(liars))
+    good = [j for j in live if j not in liars]
+    if len(good) < least:
+        raise JobFailed(f"{least} responders are needed and {len(good)} can be asked")
+    return tuple(sorted(good[:most]))
 
 
 def in_data_units(plan: Plan, quantised: Fraction) -> float:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from secfc import fixedpoint
+from secfc import checking, fixedpoint
 from secfc.config import Federation
 from secfc.distances import Shape
 from secfc.errors import PlanError, RangeError
@@ -81,6 +81,20 @@ class Plan:
     def responders(self) -> int:
         return 2 * self.segments + 2 * self.wishes.privacy - 1
 
+    def asked(self, found: int = 0) -> tuple[int, int]:
+        """The least and the most responders of an attempt when so many liars have been found and left out.
+
+        R + 2(A − found) can correct as many liars as are left. What the places of the found ones would have taken is
+        asked too, if there is somebody: it costs no tolerance of dropouts, as R + S + 2A ≤ n, and even with A found
+        there is something to check against.
+        """
+        least = self.responders + 2 * (self.wishes.liars - found)
+        return least, least + found
+
+    def check_responders(self, responders: Sequence[int]) -> None:
+        """Raise InvalidInput unless a client may answer to these: exactly R, with liars (so open uploads) up to R + 2A."""
+        self.code.check_responders(responders, spare=2 * self.wishes.liars)
+
     @property
     def length(self) -> int:
         """s = ⌈d/ℓ⌉, the residues of a share in one lane."""
@@ -122,6 +136,9 @@ class Plan:
         residues = upload.residues
         client = 8 * w.max_rows * (s + 2) * lanes + 8 * upload.words
         server = 4 * residues + (4 if self.masked else 8) * residues + 8 * w.max_rows
+        asked = self.asked()[1]
+        if w.liars:  # three random factors a row, and three sums of every column of every upload
+            server += 8 * checking.COMBINATIONS * (w.max_rows + asked * upload.row_residues)
         rows = -(-w.max_rows // w.clients) * w.features  # a client's own values: the file's, as floats, as integers
         union = self._union_cost()
         return {
@@ -129,6 +146,7 @@ class Plan:
             "union_bytes_server": union["sent_by_server"],
             "sharing_bytes_per_client": 8 * self.share_layout(owned).words * (w.clients - 1),
             "round_bytes_per_client": 8 * upload.words,
+            "round_bytes_server": 8 * upload.words * asked,
             "client_memory_bytes": client,
             "server_memory_bytes": server,
             "client_process_bytes": CLIENT_BASE
@@ -139,10 +157,11 @@ class Plan:
             + min(8 * upload.words, STREAM_BUFFER),
             "server_process_bytes": SERVER_BASE
             + max(server, union["server_memory"])
-            + self.responders * min(8 * upload.words, STREAM_BUFFER),
+            + asked * min(8 * upload.words, STREAM_BUFFER),
             "sharing_multiplications_per_client": owned * w.clients * (code.segments + code.privacy) * s * lanes,
             "round_multiplications_per_client": w.max_rows * (s + 2) * w.clusters * lanes,
             "round_multiplications_server": (0 if self.masked else self.responders * residues)
+            + (checking.COMBINATIONS * asked * residues if w.liars else 0)
             + residues * (lanes - 1) // 2,
         }
 
@@ -176,8 +195,6 @@ def make(wishes: Wishes) -> Plan:
 
 def of(federation: Federation) -> Plan:
     """The plan of a federation file. What a job cannot do yet is refused here, so that no wish is silently ignored."""
-    if federation.liars:
-        raise PlanError("finding liars is not part of this version yet; use liars = 0")
     return make(
         Wishes(
             clients=federation.n,

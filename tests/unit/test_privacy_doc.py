@@ -23,7 +23,6 @@ PENDING = {
     "a-refusal-names-its-rule-and-ends-the-job",
     "centres-open-by-consent-above-the-floor",
     "coins-are-committed-and-revealed",
-    "liars-are-found-and-named",
     "policy-is-enforced-at-the-client",
     "tests/unit/test_policy.py::test_every_key",
 }

@@ -281,18 +281,20 @@ class StatusReply(_message.Message):
     def __init__(self, federation: _Optional[str] = ..., phase: _Optional[str] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., inertia: _Optional[float] = ..., changed: _Optional[int] = ..., seconds: _Optional[float] = ..., reason: _Optional[str] = ..., rows: _Optional[int] = ..., step: _Optional[str] = ..., broken_links: _Optional[_Iterable[str]] = ..., federation_digest: _Optional[bytes] = ...) -> None: ...
 
 class ClientStatus(_message.Message):
-    __slots__ = ("name", "joined", "connected", "holds_shares", "done")
+    __slots__ = ("name", "joined", "connected", "holds_shares", "done", "liar")
     NAME_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     HOLDS_SHARES_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
+    LIAR_FIELD_NUMBER: _ClassVar[int]
     name: str
     joined: bool
     connected: bool
     holds_shares: bool
     done: bool
-    def __init__(self, name: _Optional[str] = ..., joined: _Optional[bool] = ..., connected: _Optional[bool] = ..., holds_shares: _Optional[bool] = ..., done: _Optional[bool] = ...) -> None: ...
+    liar: bool
+    def __init__(self, name: _Optional[str] = ..., joined: _Optional[bool] = ..., connected: _Optional[bool] = ..., holds_shares: _Optional[bool] = ..., done: _Optional[bool] = ..., liar: _Optional[bool] = ...) -> None: ...
 
 class ProgressRequest(_message.Message):
     __slots__ = ("session", "share_set")
