@@ -121,11 +121,13 @@ def run(
     positions: Sequence[npt.NDArray[np.int64]] | None = None,
     choose: Callable[[int], Sequence[int]] | None = None,
     observe: Callable[[Round], None] | None = None,
+    tap: Callable[[Request, dict[int, Words]], None] | None = None,
 ) -> Result:
     """Cluster the quantised rows of all clients.
 
     `clustering` makes the server's machine once the number of rows is known. `positions[j]` says where client j's rows stand
     in the order of all rows (default: by client, then as given). `choose` picks the R responders of a request.
+    `tap` is shown all that the server receives: what it asked for, and every responder's upload, byte for byte.
     """
     rows, positions = _checked(plan, rows, positions)
     total = sum(len(part) for part in rows)
@@ -138,6 +140,8 @@ def run(
         request = machine.request
         responders = tuple(sorted(choose(request.number) if choose else range(plan.responders)))
         uploads = {j: members[j].answer(request, session, responders, attempt=1) for j in responders}
+        if tap:
+            tap(request, uploads)
         decode(plan, request, uploads, distances)
         progress = machine.absorb(distances)
         history.append(
