@@ -11,11 +11,12 @@ from typing import Any
 import click
 
 from secfc import __version__, config, exits, fixedpoint, kit, logs, plan
-from secfc.errors import ConfigError, DataError, InvalidInput
+from secfc.errors import ConfigError, DataError, InvalidInput, Refused
 from secfc.logs import say
-from secfc_client import data
+from secfc_client import data, policy
+from secfc_client.guard import Guard
 from secfc_client.participant import Participant
-from secfc_client.runner import Runner, blame
+from secfc_client.runner import NewJob, Runner, blame
 from secfc_client.store import Store
 
 log = logging.getLogger("secfc.client")
@@ -29,6 +30,13 @@ log = logging.getLogger("secfc.client")
 )
 @click.option("--id", "id_column", default=None, help="A column that names rows; kept, not clustered, never sent.")
 @click.option("--features", default=None, help="Columns to cluster by, comma-separated; default: federation.toml's.")
+@click.option(
+    "--policy",
+    "policy_path",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="This site's rules; default: KIT/policy.toml, if there is one.",
+)
 @click.option("--state", type=click.Path(path_type=Path), default=None, help="State folder; default: KIT/state.")
 @click.option("--bind", default=None, help="Address to listen on; default: as federation.toml says.")
 @click.option("--wait", type=float, default=600.0, show_default=True, help="Seconds to try to reach the server.")
@@ -41,6 +49,7 @@ def command(
     out: Path,
     id_column: str | None,
     features: str | None,
+    policy_path: Path | None,
     state: Path | None,
     bind: str | None,
     wait: float,
@@ -57,6 +66,8 @@ def command(
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
     federation = loaded.federation
+    rules = policy.of_kit(kit_path, policy_path)
+    policy.check(rules, federation)
     made = plan.of(federation)
     data.preflight_output(out)
     table = data.load(
@@ -75,10 +86,11 @@ def command(
 
     def prepare() -> tuple[Participant, Runner]:
         secrets = store.secrets(federation.digest(), rows)
-        participant = Participant(federation, made, loaded.party_name, rows, secrets, kit.verifier(loaded))
+        guard = Guard(federation, made, rules, store.given())
+        participant = Participant(federation, made, loaded.party_name, rows, secrets, kit.verifier(loaded), guard=guard)
         return participant, Runner(loaded, participant, store, bind or federation.client(loaded.party_name).bind, wait)
 
-    return asyncio.run(_run(prepare, table, out, store, (log_format, quiet)))
+    return asyncio.run(_run(prepare, table, out, store, rules, (log_format, quiet)))
 
 
 async def _run(
@@ -86,6 +98,7 @@ async def _run(
     table: data.Table,
     out: Path,
     store: Store,
+    rules: policy.Policy,
     style: tuple[str, bool],
 ) -> int:
     stopped = exits.stop_signals()
@@ -94,26 +107,33 @@ async def _run(
         over = asyncio.create_task(runner.conclude())
         if not await _wait(over, stopped, runner, style):
             return stopped.result()
-        store.clear()
+        store.finish(keep=rules.keep_shares)
         if over.result():
             say(log, "the labels were written before; the job is over", file=out)
             return 0
         participant, runner = prepare()
-    job = asyncio.create_task(runner.run())
-    if not await _wait(job, stopped, runner, style):
-        await runner.stop("stopped by its operator")
-        click.echo("stopped; start the same command again to go on", err=True)
-        return stopped.result()
-    error = job.exception()
+    while True:
+        job = asyncio.create_task(runner.run())
+        if not await _wait(job, stopped, runner, style):
+            await runner.stop("stopped by its operator")
+            click.echo("stopped; start the same command again to go on", err=True)
+            return stopped.result()
+        error = job.exception()
+        if not isinstance(error, NewJob):
+            break
+        store.finish(keep=rules.keep_shares)
+        participant, runner = prepare()
     if error is not None:
         known = blame(error)
-        await runner.stop(str(known) if known else "an unexpected error")
+        await runner.stop(str(known) if known else "an unexpected error", refused=isinstance(known, Refused))
         raise known or error
     await asyncio.to_thread(data.write, table, participant.own_labels(), out)
     store.note_written()
     say(log, "labels written", file=out, column=data.cluster_column(table))
     if await runner.done():
-        store.clear()  # not before: until the server knows, the same command must be able to go on
+        store.finish(
+            keep=rules.keep_shares
+        )  # not before: until the server knows, the same command must be able to go on
     return 0
 
 

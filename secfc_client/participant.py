@@ -10,11 +10,12 @@ Phases and what moves them:
 What no honest server says is refused with an error; the caller then ends the client.
 
 The client trusts its own federation file and its CA, nothing else: it computes session, plan, weights and masks by itself,
-and answers only requests with exactly R distinct responders, rising numbers and the assignment they claim.
+and answers only requests with exactly R distinct responders, the assignment they claim, and what `guard` lets pass.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -30,6 +31,7 @@ from secfc.errors import InvalidInput, JobFailed, Malformed, OutOfTurn, WrongSen
 from secfc.field import Words
 from secfc.plan import Plan
 from secfc.sharing import CodedRows, ShareSet
+from secfc_client.guard import Guard
 
 
 class Phase(Enum):
@@ -73,8 +75,11 @@ class Participant:
         rows: npt.NDArray[np.int64],
         secrets: Secrets,
         verify: Callable[[events.Introduction], None],
+        *,
+        guard: Guard | None = None,
     ) -> None:
         """`rows` are quantised; `verify` raises unless an introduction is signed by the client it names."""
+        self.guard = guard or Guard(federation, plan)
         self.federation, self.plan, self.name = federation, plan, name
         self.index = federation.roster.index(name)
         self.phase = Phase.JOINING
@@ -89,7 +94,6 @@ class Participant:
         self._held: set[int] = set()
         self._pending: list[events.Assignment] = []
         self._versions: dict[int, Labels] = {}
-        self._answered = (0, 0)
 
     @property
     def rows(self) -> int:
@@ -156,6 +160,8 @@ class Participant:
         for j, member in enumerate(members):
             if j != self.index:
                 self._incoming[j] = _Incoming(np.empty(self.plan.share_layout(member.rows).words, np.uint64))
+        key = hashlib.sha256(b"secfc/v1/leakage-key|" + self._secrets.seed).digest()
+        self.guard.begin(self.session, events.share_sets(members), self._edges[-1], key)
         self.phase = Phase.SHARING
 
     # --- shares --------------------------------------------------------------------------------------------------------
@@ -206,6 +212,10 @@ class Participant:
         j = self.federation.roster.index(owner)
         if j not in self._held:
             self._store(j, words)
+
+    def share_set_of(self, owner: str) -> bytes:
+        """Names an owner's shares."""
+        return self.members[self.federation.roster.index(owner)].share_set
 
     def due(self, owner: str) -> int:
         """How many words an owner's shares for us have."""
@@ -270,8 +280,6 @@ class Participant:
 
     def _request(self, request: events.RoundRequest) -> events.RoundRequest | None:
         labels = self._labels(request.number)
-        if (request.number, request.attempt) < self._answered:
-            raise OutOfTurn("the server goes back to an earlier round")
         try:
             self.plan.code.check_responders(request.responders)
         except InvalidInput as error:
@@ -280,12 +288,12 @@ class Participant:
             raise Malformed("responders must be in roster order")
         if masks.assignment_digest(labels.astype("<i4").tobytes()) != request.assignment_digest:
             raise Malformed("the assignment is not the one the request speaks of")
+        self.guard.admit(request, labels)
         return request if self.index in request.responders else None
 
     def answer(self, request: events.RoundRequest) -> Words:
         """The upload for a request that `handle` returned (heavy). The same request gives the same bytes."""
         labels = self._labels(request.number)
-        self._answered = (request.number, request.attempt)
         self._clusters.assign(labels)
         try:
             shape = self.plan.shape(len(labels), self._clusters.sizes, request.columns)

@@ -80,7 +80,7 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
         async with self._settling:
             words = self._participant.complete(owner)
             if words is not None:
-                await asyncio.to_thread(self._store.keep_shares, self._participant.session, owner, words)
+                await asyncio.to_thread(self._store.keep_shares, self._participant.share_set_of(owner), owner, words)
                 await asyncio.to_thread(self._participant.settle, owner, words)
         self._settled()
 
@@ -89,7 +89,7 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
         me = self._participant
         for owner in me.missing():
             if owner != me.name:
-                words = await asyncio.to_thread(self._store.shares, me.session, owner, me.due(owner))
+                words = await asyncio.to_thread(self._store.shares, me.share_set_of(owner), owner, me.due(owner))
                 if words is not None:
                     await asyncio.to_thread(me.settle, owner, words)
         self._settled()

@@ -35,6 +35,10 @@ GOODBYE_SECONDS = 20.0
 SILENCE_SECONDS = 40.0  # the server gives a sign of life every 10 s
 
 
+class NewJob(Exception):
+    """The server begins a job, but our secrets have served another: begin again with fresh ones."""
+
+
 class Runner:
     """Takes one participant through one job."""
 
@@ -142,7 +146,16 @@ class Runner:
         self.line = f"trying to reach the server at {self._address}"
         return reason
 
+    async def _check_new_job(self) -> None:
+        """A server that still gathers clients begins a job, and one that has answered requests already gets a session of
+        its own. Were it the old job after all, its server would only shut us out."""
+        if not self._store.fresh and self._participant.guard.began:
+            status = await self._call(self._stub.Status(pb.StatusRequest(), timeout=CALL_SECONDS))
+            if status.phase == Phase.JOINING.value:
+                raise NewJob
+
     async def _join(self) -> None:
+        await self._check_new_job()
         introduction = self._participant.introduction(self._kit.certificate_pem, self._kit.sign)
         request = pb.JoinRequest(
             federation_digest=self._kit.federation.digest(),
@@ -196,7 +209,10 @@ class Runner:
             await self._insist(self._held)  # the server may have restarted since it heard that
         if isinstance(event, events.Assignment):
             await self._sharing_done()
-        request = self._participant.handle(event)
+        if isinstance(event, events.RoundRequest):  # to be checked and counted, which takes a moment
+            request = await asyncio.to_thread(self._participant.handle, event)
+        else:
+            request = self._participant.handle(event)
         if self._participant.phase is Phase.SHARING and self._sharing is None:
             self._sharing = asyncio.create_task(self._share())
         if request is not None:
@@ -212,6 +228,8 @@ class Runner:
                 say(log, f"round {event.number}", attempt=event.attempt, columns=len(event.columns))
             case events.Finished():
                 say(log, "finished", rounds=event.rounds, converged=event.converged, inertia=event.inertia)
+                if (leakage := self._participant.guard.leakage) is not None:
+                    say(log, leakage.text())
             case events.Roster() | events.Assignment() | events.Failed():
                 pass
 
@@ -225,11 +243,12 @@ class Runner:
     async def _tell_link(self, peer: str, reason: str) -> None:
         await self._tell(events.Unreachable(peer, reason))
 
-    async def stop(self, reason: str) -> None:
-        """Tell the server, briefly, that we go away."""
+    async def stop(self, reason: str, *, refused: bool = False) -> None:
+        """Tell the server, briefly, that we go away; `refused`: because our policy does not allow what it asked."""
         if hasattr(self, "_stub"):
             async with rpc.channel(self._kit, SERVER, self._address) as channel:
-                request = wire.report_to(events.Stopped(reason), self._instance)
+                report = events.Refused(reason) if refused else events.Stopped(reason)
+                request = wire.report_to(report, self._instance)
                 try:
                     await grpc_stubs.CoordinatorStub(channel).Report(request, timeout=2.0)
                 except aio.AioRpcError:
@@ -286,7 +305,7 @@ class Runner:
 
     async def _answer(self, request: events.RoundRequest) -> None:
         started = time.monotonic()
-        words = await asyncio.to_thread(self._participant.answer, request)
+        words = await asyncio.to_thread(self._prepare, request)
         seconds = time.monotonic() - started
         try:
             stream = self._chunks(request, words, seconds)
@@ -297,6 +316,12 @@ class Runner:
                 say(log, "upload came too late", round=request.number, attempt=request.attempt)
                 return
             raise refused from None
+
+    def _prepare(self, request: events.RoundRequest) -> Words:
+        """The upload, which may leave once it is on disk what was asked for."""
+        words = self._participant.answer(request)
+        self._store.keep_given(self._participant.guard.kept())
+        return words
 
     async def _chunks(
         self, request: events.RoundRequest, words: Words, seconds: float

@@ -86,7 +86,8 @@ def command(
         deadlines=deadlines,
         now=time.monotonic(),
     )
-    coordinator.resume(kept.introductions, kept.done, kept.state, kept.records, kept.epoch - 1, time.monotonic())
+    starts, now = kept.epoch - 1, time.monotonic()
+    coordinator.resume(kept.introductions, kept.done, kept.state, kept.records, starts, now, kept.leakage)
     _tell_resumed(coordinator)
     job = _Job(loaded, coordinator, journal, folder, bind or loaded.federation.server.bind, log_format, quiet)
     code = asyncio.run(job.run(reflect))
@@ -101,9 +102,11 @@ def command(
 
 def _open(folder: Path, loaded: Kit, new: bool) -> Journal:
     digest = loaded.federation.digest()
-    if new:
-        Journal.remove(folder)
-    return Journal(folder, digest)
+    before = Journal.remove(folder) if new else b""
+    journal = Journal(folder, digest)
+    if before:
+        journal.carry(before)
+    return journal
 
 
 def _tell_resumed(coordinator: Coordinator) -> None:

@@ -15,7 +15,7 @@ from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
 from secfc_server.coordinator import Coordinator, Cursor
 from secfc_server.journal import Journal
-from secfc_server.rounds import Work
+from secfc_server.rounds import RoundRecord, Work
 
 log = logging.getLogger("secfc.server")
 SIGN_OF_LIFE_SECONDS = 10.0
@@ -141,7 +141,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         try:
             progress = await asyncio.to_thread(work.run)
             record = self.coordinator.record(progress, self.now() - started, self.now())
-            await asyncio.to_thread(self._journal.advanced, work.clustering.state(), record)
+            await asyncio.to_thread(self._write_down, work, record)
             self.coordinator.complete(record, self.now())
         except SecfcError as error:
             self.coordinator.fail(error, self.now())
@@ -151,6 +151,9 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
                 JobFailed(f"the server could not decode a round ({type(error).__name__})"), self.now()
             )
         self.notify()
+
+    def _write_down(self, work: Work, record: RoundRecord) -> None:
+        self._journal.advanced(work.clustering.state(), record, self.coordinator.kept_leakage(work))
 
     def tick(self) -> None:
         """Let time pass."""

@@ -42,6 +42,11 @@ def session(federation_digest: bytes, members: Sequence[Introduction]) -> bytes:
     return hashlib.sha256(framed(b"secfc/v1/session", *(m.statement(federation_digest) for m in members))).digest()
 
 
+def share_sets(members: Sequence[Introduction]) -> bytes:
+    """Names all rows of a job: the same share sets in another job are the same rows."""
+    return hashlib.sha256(framed(b"secfc/v1/share-sets", *(m.share_set for m in members))).digest()
+
+
 def holdings(session_id: bytes, members: Sequence[Introduction]) -> bytes:
     """What a client that holds everybody's shares reports."""
     return hashlib.sha256(framed(b"secfc/v1/held", session_id, *(m.share_set for m in members))).digest()
@@ -145,4 +150,11 @@ class Stopped:
     reason: str
 
 
-Report = Held | Unreachable | Done | Stopped
+@dataclass(frozen=True)
+class Refused:
+    """A client's own policy does not allow what was asked; the reason names the rule. The job cannot go on."""
+
+    reason: str
+
+
+Report = Held | Unreachable | Done | Stopped | Refused
