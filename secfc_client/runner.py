@@ -305,7 +305,9 @@ class Runner:
 
     async def _answer(self, request: events.RoundRequest) -> None:
         started = time.monotonic()
-        words = await asyncio.to_thread(self._prepare, request)
+        given = self._participant.guard.kept()  # on disk before anything leaves, and meanwhile we compute
+        keep = asyncio.to_thread(self._store.keep_given, given)
+        _, words = await asyncio.gather(keep, asyncio.to_thread(self._participant.answer, request))
         seconds = time.monotonic() - started
         try:
             stream = self._chunks(request, words, seconds)
@@ -316,12 +318,6 @@ class Runner:
                 say(log, "upload came too late", round=request.number, attempt=request.attempt)
                 return
             raise refused from None
-
-    def _prepare(self, request: events.RoundRequest) -> Words:
-        """The upload, which may leave once it is on disk what was asked for."""
-        words = self._participant.answer(request)
-        self._store.keep_given(self._participant.guard.kept())
-        return words
 
     async def _chunks(
         self, request: events.RoundRequest, words: Words, seconds: float
