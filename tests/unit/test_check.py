@@ -258,7 +258,7 @@ class TestPolicy:
         (kits / "a" / "policy.toml").write_text("max_round = 5\n")
         status, detail = found(kits / "a")["policy"]
         assert status == "fail"
-        assert 'unknown key \'max_round\'; did you mean "max_rounds"?' in detail
+        assert "unknown key 'max_round'; did you mean \"max_rounds\"?" in detail
 
     def test_the_server_has_none(self, kits: Path, tmp_path: Path) -> None:
         result = run(kits / "server", "--policy", str(tmp_path / "policy.toml"))

@@ -57,7 +57,7 @@ def test_the_file_of_the_kit_the_chosen_one_or_none(tmp_path: Path) -> None:
         ('open_centers = "all"', "open_centers: must be one of nobody, clients, server"),
         ("centers_smallest = 0", "centers_smallest: must be a whole number from 1"),
         ("keep_shares = 1", "keep_shares: must be true or false, not 1"),
-        ("max_round = 3", 'unknown key \'max_round\'; did you mean "max_rounds"?'),
+        ("max_round = 3", "unknown key 'max_round'; did you mean \"max_rounds\"?"),
         ("[policy]\nmax_rounds = 3", "unknown key 'policy'"),
         ("max_rounds = ", "not valid TOML"),
     ],

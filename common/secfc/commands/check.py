@@ -70,7 +70,9 @@ class Data:
 @click.option("--data", type=click.Path(path_type=Path), metavar="FILE", help="This client's rows, CSV or Parquet.")
 @click.option("--id", "id_column", metavar="COLUMN", help="The column that names rows and is no feature.")
 @click.option("--features", metavar="A,B,C", help="The feature columns, in the order all clients agreed on.")
-@click.option("--policy", type=click.Path(path_type=Path), metavar="FILE", help="This site's rules; default: the kit's.")
+@click.option(
+    "--policy", type=click.Path(path_type=Path), metavar="FILE", help="This site's rules; default: the kit's."
+)
 @click.option(
     "--timeout",
     default=5.0,
