@@ -121,6 +121,7 @@ async def _run(
         error = job.exception()
         if not isinstance(error, NewJob):
             break
+        say(log, "the server begins a new job", shares="kept" if rules.keep_shares else "fresh")
         store.finish(keep=rules.keep_shares)
         participant, runner = prepare()
     if error is not None:

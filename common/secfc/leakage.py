@@ -150,7 +150,7 @@ class Leakage:
     # --- keeping ------------------------------------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
-        """For a journal or a state folder. Small: at most (1.25·d + 18)² bytes and a header, 56 in all once everything is known."""
+        """For a journal or a state folder: at most (1.25·d + 18)² bytes and a header, 56 in all once everything is known."""
         head = _HEADER.pack(_MAGIC, self.rows, self.features, self.segments, self.key, self.rank)
         rest = np.delete(self._basis, self._pivots, axis=1)  # pivot columns are the identity
         return head + self._pivots.astype("<u4").tobytes() + rest.astype("<u4").tobytes()
