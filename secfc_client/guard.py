@@ -76,6 +76,13 @@ class Guard:
         """All that these shares may have told so far; None before the roster is known."""
         return self._with_unseen(self._meter, self._unseen) if self._meter else None
 
+    def text(self) -> str:
+        """For progress and logs; empty before the roster is known."""
+        leakage = self.leakage
+        if leakage is None:
+            return ""
+        return leakage.text() + (" at most, as some requests were not seen here" if self._unseen else "")
+
     @staticmethod
     def _with_unseen(meter: Leakage, unseen: int) -> Leakage:
         return replace(meter, rank=meter.rank + unseen)

@@ -119,6 +119,7 @@ class Runner:
         deadline, pause, complained = time.monotonic() + self._patience, 0.2, ""
         while self._participant.phase not in (Phase.FINISHED, Phase.FAILED):
             try:
+                await self._check_new_job()
                 await self._join()
                 deadline, pause, complained = time.monotonic() + self._patience, 0.2, ""
                 await self._follow()
@@ -152,10 +153,9 @@ class Runner:
         if not self._store.fresh and self._participant.guard.began:
             status = await self._call(self._stub.Status(pb.StatusRequest(), timeout=CALL_SECONDS))
             if status.phase == Phase.JOINING.value:
-                raise NewJob
+                raise NewJob("our secrets have served another job")
 
     async def _join(self) -> None:
-        await self._check_new_job()
         introduction = self._participant.introduction(self._kit.certificate_pem, self._kit.sign)
         request = pb.JoinRequest(
             federation_digest=self._kit.federation.digest(),
@@ -211,6 +211,7 @@ class Runner:
             await self._sharing_done()
         if isinstance(event, events.RoundRequest):  # to be checked and counted, which takes a moment
             request = await asyncio.to_thread(self._participant.handle, event)
+            self.line = f"round {event.number}, {self._participant.guard.text()}"
         else:
             request = self._participant.handle(event)
         if self._participant.phase is Phase.SHARING and self._sharing is None:
@@ -228,8 +229,7 @@ class Runner:
                 say(log, f"round {event.number}", attempt=event.attempt, columns=len(event.columns))
             case events.Finished():
                 say(log, "finished", rounds=event.rounds, converged=event.converged, inertia=event.inertia)
-                if (leakage := self._participant.guard.leakage) is not None:
-                    say(log, leakage.text())
+                say(log, self._participant.guard.text())
             case events.Roster() | events.Assignment() | events.Failed():
                 pass
 

@@ -42,7 +42,7 @@ class Store:
         self._path = folder / _FILE
         self.resumed = False  # whether an earlier process left its secrets here
         self.written = False  # whether that process had written the labels already
-        self.fresh = False  # whether this process made the secrets, so that no session can have used them before
+        self.fresh = False  # whether this process made the secrets, and nothing was given away with them yet
         self._current: tuple[str, Secrets] | None = None
 
     def secrets(self, federation_digest: bytes, rows: npt.NDArray[np.int64]) -> Secrets:
@@ -86,6 +86,7 @@ class Store:
 
     def keep_given(self, content: bytes) -> None:
         """Put what `guard` must know of the requests so far on disk."""
+        self.fresh = False
         self._replace(self._folder / _GIVEN, [_seal(b"", _GIVEN, content), content])
 
     def given(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Policies and the leakage meter with real processes: how a refusal ends a job on all sides, and what a changed server gets."""
+"""Policies and the leakage meter with real processes: how a refusal ends a job everywhere, and what a changed server gets."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def given_up(tmp_path: Path) -> tuple[Local, helpers.Parts, str]:
     return site, parts, "policy.toml: max_rounds = 5, and this is request 6"
 
 
+@pytest.mark.slow
 def test_a_refusal_ends_the_job_on_all_sides_and_a_looser_policy_goes_on(tmp_path: Path) -> None:
     site, parts, rule = given_up(tmp_path)
     assert f"error: {rule}" in site.last_words("client-2")
@@ -111,6 +112,7 @@ def test_rules_that_cannot_fit_are_told_before_joining(tmp_path: Path) -> None:
     assert helpers.error_line(err) == f"error: {reason}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
