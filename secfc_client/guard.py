@@ -172,14 +172,26 @@ class Guard:
     def _count(self, request: RoundRequest, labels: Labels) -> None:
         if self._meter is None:
             raise OutOfTurn("the server asks before the roster is known")
-        missed = range(self._asked.number + 1, request.number)
-        unseen = self._unseen + sum(1 if n <= self._seeds_due else self._federation.k for n in missed)
-        unseen = min(unseen, self._meter.total + 1)  # more cannot be told
+        unseen = self._unseen_before(self._meter, request.number)
         meter = self._meter.after(labels, request.columns)
         now, most = self._with_unseen(meter, unseen), self.policy.max_directions
         if most is not None and now.count > most:
             raise Refused(f"{FILE}: max_directions = {most}, and this request would make it {now.count} of {now.total}")
         self._meter, self._unseen = meter, unseen
+
+    def finish(self, version: int) -> None:
+        """The job has ended with the assignment that the request `version` would have had."""
+        if self._meter is not None:
+            self._unseen = self._unseen_before(self._meter, version)
+            self._asked = replace(self._asked, number=max(self._asked.number, version - 1))
+
+    def _unseen_before(self, meter: Leakage, number: int) -> int:
+        """What we did not see being given away, once the requests up to that number are behind us; in ranks."""
+        first, due = self._asked.number + 1, self._seeds_due
+        missed = max(number - first, 0)
+        seeds = min(max(due + 1 - first, 0), missed)
+        most = self._unseen + seeds + (missed - seeds) * self._federation.k
+        return min(most, meter.total + 1)  # more cannot be told
 
     # --- keeping -------------------------------------------------------------------------------------------------------
 

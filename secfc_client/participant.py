@@ -318,6 +318,7 @@ class Participant:
         labels = self._labels(event.version)
         if (labels < 0).any():
             raise Malformed("the final assignment leaves rows without a cluster")
+        self.guard.finish(event.version)
         self.finished, self.phase = event, Phase.FINISHED
 
     def own_labels(self) -> Labels:

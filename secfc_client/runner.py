@@ -218,6 +218,10 @@ class Runner:
             self._sharing = asyncio.create_task(self._share())
         if request is not None:
             await self._answer(request)
+        elif isinstance(event, events.RoundRequest | events.Finished):  # others have answered
+            await asyncio.to_thread(self._keep_given)
+        if isinstance(event, events.Finished | events.Failed) and self._participant.guard.text():
+            say(log, self._participant.guard.text())
 
     def _describe(self, event: events.Event) -> None:
         match event:
@@ -229,7 +233,6 @@ class Runner:
                 say(log, f"round {event.number}", attempt=event.attempt, columns=len(event.columns))
             case events.Finished():
                 say(log, "finished", rounds=event.rounds, converged=event.converged, inertia=event.inertia)
-                say(log, self._participant.guard.text())
             case events.Roster() | events.Assignment() | events.Failed():
                 pass
 
@@ -305,8 +308,7 @@ class Runner:
 
     async def _answer(self, request: events.RoundRequest) -> None:
         started = time.monotonic()
-        given = self._participant.guard.kept()  # on disk before anything leaves, and meanwhile we compute
-        keep = asyncio.to_thread(self._store.keep_given, given)
+        keep = asyncio.to_thread(self._keep_given)  # on disk before anything leaves, and meanwhile we compute
         _, words = await asyncio.gather(keep, asyncio.to_thread(self._participant.answer, request))
         seconds = time.monotonic() - started
         try:
@@ -318,6 +320,9 @@ class Runner:
                 say(log, "upload came too late", round=request.number, attempt=request.attempt)
                 return
             raise refused from None
+
+    def _keep_given(self) -> None:
+        self._store.keep_given(self._participant.guard.kept())
 
     async def _chunks(
         self, request: events.RoundRequest, words: Words, seconds: float

@@ -235,6 +235,21 @@ def test_requests_that_were_not_seen_are_counted_at_their_most() -> None:
     assert gap.leakage.count == K + (K - 1)
 
 
+def test_requests_missed_at_the_end_are_counted_once() -> None:
+    one = guard("k-means++")
+    one.admit(ask(2, chosen(3, 4), (1,)), chosen(3, 4))
+    assert one.leakage is not None
+    assert one.leakage.count == 1
+    one.finish(K + 2)  # a seed and one partition were not seen
+    for mine in (one, guard("k-means++", kept=one.kept())):
+        mine.finish(K + 2)
+        assert mine.leakage is not None
+        assert mine.leakage.count == 1 + 1 + K
+        assert mine.text() == "geometry known: 5 of 5 directions at most, as some requests were not seen here"
+    one.finish(1 << 63)
+    assert one.leakage.count == 5
+
+
 def test_the_meter_outlives_the_job_while_the_shares_do() -> None:
     one = guard()
     one.admit(ask(1, partition(1)), partition(1))
