@@ -11,11 +11,12 @@ from typing import Any
 import click
 
 from secfc import __version__, config, exits, fixedpoint, identifiers, kit, logs, plan
-from secfc.errors import ConfigError, DataError, InvalidInput
+from secfc.errors import ConfigError, DataError, InvalidInput, Refused
 from secfc.logs import say
-from secfc_client import data, naming
+from secfc_client import data, naming, policy
+from secfc_client.guard import Guard
 from secfc_client.participant import Participant
-from secfc_client.runner import Runner, blame
+from secfc_client.runner import NewJob, Runner, blame
 from secfc_client.store import Store
 
 log = logging.getLogger("secfc.client")
@@ -31,6 +32,13 @@ log = logging.getLogger("secfc.client")
     "--id", "id_column", default=None, help="A column that names rows; kept, not clustered, never sent as it is."
 )
 @click.option("--features", default=None, help="Columns to cluster by, comma-separated; default: federation.toml's.")
+@click.option(
+    "--policy",
+    "policy_path",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="This site's rules; default: KIT/policy.toml, if there is one.",
+)
 @click.option(
     "--link-key", type=click.Path(path_type=Path), default=None, help='Key of ids = "linked"; default: KIT/link.key.'
 )
@@ -50,6 +58,7 @@ def command(
     out: Path,
     id_column: str | None,
     features: str | None,
+    policy_path: Path | None,
     link_key: Path | None,
     write_ids: bool,
     publish_ids: bool,
@@ -69,6 +78,8 @@ def command(
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
     federation = loaded.federation
+    rules = policy.of_kit(kit_path, policy_path)
+    policy.check(rules, federation)
     made = plan.of(federation)
     data.preflight_output(out)
     table = data.load(
@@ -90,7 +101,9 @@ def command(
 
     def prepare() -> tuple[Participant, Runner]:
         secrets = store.secrets(naming.subject(federation.digest(), table), rows)
-        participant = Participant(federation, made, loaded.party_name, rows, secrets, kit.verifier(loaded), ids)
+        guard = Guard(federation, made, rules, store.given())
+        verify = kit.verifier(loaded)
+        participant = Participant(federation, made, loaded.party_name, rows, secrets, verify, ids, guard=guard)
         address = bind or federation.client(loaded.party_name).bind
         return participant, Runner(loaded, participant, store, address, wait, publish=publish_ids)
 
@@ -99,7 +112,8 @@ def command(
         data.write(table, participant.own_labels(), out, named)
         say(log, "labels written", file=out, column=data.cluster_column(table))
 
-    return asyncio.run(_run(prepare, write, out, store, (log_format, quiet)))
+    keep = rules.keep_shares and not made.private  # slots are another order of rows in every job
+    return asyncio.run(_run(prepare, write, out, store, keep, (log_format, quiet)))
 
 
 async def _run(
@@ -107,6 +121,7 @@ async def _run(
     write: Callable[[Participant], None],
     out: Path,
     store: Store,
+    keep: bool,
     style: tuple[str, bool],
 ) -> int:
     stopped = exits.stop_signals()
@@ -115,25 +130,31 @@ async def _run(
         over = asyncio.create_task(runner.conclude())
         if not await _wait(over, stopped, runner, style):
             return stopped.result()
-        store.clear()
+        store.finish(keep=keep)
         if over.result():
             say(log, "the labels were written before; the job is over", file=out)
             return 0
         participant, runner = prepare()
-    job = asyncio.create_task(runner.run())
-    if not await _wait(job, stopped, runner, style):
-        await runner.stop("stopped by its operator")
-        click.echo("stopped; start the same command again to go on", err=True)
-        return stopped.result()
-    error = job.exception()
+    while True:
+        job = asyncio.create_task(runner.run())
+        if not await _wait(job, stopped, runner, style):
+            await runner.stop("stopped by its operator")
+            click.echo("stopped; start the same command again to go on", err=True)
+            return stopped.result()
+        error = job.exception()
+        if not isinstance(error, NewJob):
+            break
+        say(log, "the server begins a new job", shares="kept" if keep else "fresh")
+        store.finish(keep=keep)
+        participant, runner = prepare()
     if error is not None:
         known = blame(error)
-        await runner.stop(str(known) if known else "an unexpected error")
+        await runner.stop(str(known) if known else "an unexpected error", refused=isinstance(known, Refused))
         raise known or error
     await asyncio.to_thread(write, participant)
     store.note_written()
     if await runner.done():
-        store.clear()  # not before: until the server knows, the same command must be able to go on
+        store.finish(keep=keep)  # not before: until the server knows, the same command must be able to go on
     return 0
 
 

@@ -12,12 +12,13 @@ Phases and what moves them:
 What no honest server says is refused with an error; the caller then ends the client.
 
 The client trusts its own federation file and its CA, nothing else: it computes session, plan, weights and masks by itself,
-and answers only requests with exactly R distinct responders (with `liars = A`: up to R + 2A), rising numbers and the
-assignment they claim, beginning where everybody's coins say.
+and answers only requests with exactly R distinct responders (with `liars = A`: up to R + 2A), the assignment they claim,
+beginning where everybody's coins say, and what `guard` lets pass.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -36,6 +37,7 @@ from secfc.identifiers import Ids
 from secfc.plan import Plan
 from secfc.sharing import CodedRows, ShareSet
 from secfc_client.alignment import Alignment
+from secfc_client.guard import Guard
 from secfc_client.stages import Stage
 
 
@@ -76,9 +78,12 @@ class Participant:
         secrets: Secrets,
         verify: Callable[[events.Introduction], None],
         ids: Callable[[bytes], Ids] | None = None,
+        *,
+        guard: Guard | None = None,
     ) -> None:
         """`rows` are quantised; `verify` raises unless an introduction is signed by the client it names; `ids(session)`
         names our rows where membership is private (default: fresh IDs)."""
+        self.guard = guard or Guard(federation, plan)
         self.federation, self.plan, self.name = federation, plan, name
         self.index = federation.roster.index(name)
         self.phase = Phase.JOINING
@@ -95,13 +100,17 @@ class Participant:
         self._alignment: Alignment | None = None
         self._pending: list[events.Assignment] = []
         self._versions: dict[int, Labels] = {}
-        self._answered = (0, 0)
         self._coins: Coins | None = None if federation.seed is None else start.agreed(federation.seed)
 
     @property
     def rows(self) -> int:
         """Our own rows."""
         return self.share_set.layout.rows
+
+    @property
+    def used(self) -> bool:
+        """Whether our secrets have served: a coin was shown with them, or a request was seen."""
+        return self.guard.began or bool(self._secrets.revealed)
 
     def introduction(self, certificate: bytes, sign: Callable[[bytes], bytes]) -> events.Introduction:
         """Our signed statement. With private membership nobody learns how many rows we bring."""
@@ -187,6 +196,7 @@ class Participant:
             self._coded.put(slice(edges[owner], edges[owner + 1]), words)
 
         self._stage = Stage(self.index, self.federation.roster, ids, layouts, self.share_set, put)
+        self._watch(events.share_sets(members))
         self.phase = Phase.SHARING
 
     def _align(self, members: tuple[events.Introduction, ...]) -> None:
@@ -197,6 +207,10 @@ class Participant:
         self._alignment = Alignment(self.plan, self.index, names, share_sets, self.session, self.ids, seed)
         self._stage = self._alignment.stage
         self.phase = Phase.UNION
+
+    def _watch(self, share_sets: bytes) -> None:
+        key = hashlib.sha256(b"secfc/v1/leakage-key|" + self._secrets.seed).digest()
+        self.guard.begin(self.session, share_sets, self._coded.rows, key)
 
     def _fresh_ids(self, session: bytes) -> Ids:
         return identifiers.fresh(self.rows, summing.noise_seed(self._secrets.seed, b"ids", session))
@@ -211,6 +225,7 @@ class Participant:
             self._own = self._alignment.slots
             self._coded = CodedRows(self.plan.field, self._alignment.rows, self.plan.length)
             self._stage = self._alignment.rows_stage(self._rows, self._coded)
+            self._watch(events.holdings(self.session, self._stage.ids))
             self.phase = Phase.SHARING
 
     # --- shares --------------------------------------------------------------------------------------------------------
@@ -251,6 +266,10 @@ class Participant:
     def settle(self, owner: str, words: Words) -> None:
         """Put an owner's whole shares where they are used (heavy, one at a time); safe to call again."""
         self.stage.settle(self.peer(owner), words)
+
+    def share_set_of(self, owner: str) -> bytes:
+        """Names an owner's shares."""
+        return self.members[self.federation.roster.index(owner)].share_set
 
     def due(self, owner: str) -> int:
         """How many words an owner's shares for us have."""
@@ -340,8 +359,6 @@ class Participant:
 
     def _request(self, request: events.RoundRequest) -> events.RoundRequest | None:
         labels = self._labels(request.number)
-        if (request.number, request.attempt) < self._answered:
-            raise OutOfTurn("the server goes back to an earlier round")
         try:
             self.plan.check_responders(request.responders)
         except InvalidInput as error:
@@ -350,12 +367,12 @@ class Participant:
             raise Malformed("responders must be in roster order")
         if masks.assignment_digest(labels.astype("<i4").tobytes()) != request.assignment_digest:
             raise Malformed("the assignment is not the one the request speaks of")
+        self.guard.admit(request, labels)
         return request if self.index in request.responders else None
 
     def answer(self, request: events.RoundRequest) -> Words:
         """The upload for a request that `handle` returned (heavy). The same request gives the same bytes."""
         labels = self._labels(request.number)
-        self._answered = (request.number, request.attempt)
         self._clusters.assign(labels)
         try:
             shape = self.plan.shape(len(labels), self._clusters.sizes, request.columns)
@@ -380,6 +397,7 @@ class Participant:
         labels = self._labels(event.version)
         if (labels < 0).any():
             raise Malformed("the final assignment leaves rows without a cluster")
+        self.guard.finish(event.version)
         self.finished, self.phase = event, Phase.FINISHED
 
     def own_labels(self) -> Labels:

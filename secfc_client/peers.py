@@ -83,7 +83,7 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
             stage, j = me.stage, me.peer(owner)  # the stage may change while we wait for the disk
             words = stage.complete(j)
             if words is not None:
-                await asyncio.to_thread(self._store.keep_shares, me.session, stage.ids[j], owner, words)
+                await asyncio.to_thread(self._store.keep_shares, stage.ids[j], owner, words)
                 await asyncio.to_thread(stage.settle, j, words)
         self._settled()
 
@@ -100,7 +100,7 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
             if owner != me.name:
                 j = me.peer(owner)
                 async with self._settling:
-                    words = await asyncio.to_thread(self._store.shares, me.session, stage.ids[j], owner, stage.due(j))
+                    words = await asyncio.to_thread(self._store.shares, stage.ids[j], owner, stage.due(j))
                     if words is not None:
                         await asyncio.to_thread(stage.settle, j, words)
         self._settled()

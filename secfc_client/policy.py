@@ -1,13 +1,22 @@
 """A site's own rules (`policy.toml`): what its client does, whatever the server asks and the federation file says.
 
 The federation file is what all parties agreed on; a policy can only be stricter. Without a file the defaults below hold.
+What can be told from the federation file is checked here, before the client joins; what depends on the server's requests
+is checked by `guard`, request by request.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from secfc import config
+from secfc.config import Federation
+from secfc.errors import ConfigError
+from secfc.plan import UPLOADS
 
 TO_NOBODY, TO_CLIENTS, TO_SERVER = "nobody", "clients", "server"  # each includes the ones before
+FILE = "policy.toml"
 
 
 @dataclass(frozen=True)
@@ -22,3 +31,86 @@ class Policy:
     open_centers: str = TO_NOBODY  # who may see the centres after the job
     centers_smallest: int = 1  # rows a cluster must have before its centre is opened
     keep_shares: bool = False  # whether what we hold may serve another job
+
+    def describe(self) -> str:
+        """The rules that differ from the defaults, as one line."""
+        own = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
+        return ", ".join(f"{name} = {_toml(value)}" for name, value in own.items()) or "the defaults"
+
+
+KEYS = tuple(one.name for one in fields(Policy))
+
+
+def load(path: Path) -> Policy:
+    """Read and validate a policy file."""
+    return parse(config.read_text(path), str(path))
+
+
+def of_kit(kit: Path, chosen: Path | None = None) -> Policy:
+    """The chosen file, or policy.toml of the kit if there is one, or the defaults."""
+    path = chosen or kit / FILE
+    return load(path) if chosen or path.exists() else Policy()
+
+
+def parse(text: str, where: str) -> Policy:
+    """Validate a policy's text; `where` names it in errors."""
+    raw = config.read_toml(text, where)
+    table = config.Table(raw, where, "", KEYS)
+    return Policy(
+        least_privacy=table.integer("least_privacy", 0, default=Policy.least_privacy),
+        uploads=_uploads(table),
+        max_rounds=table.integer("max_rounds", 1) if "max_rounds" in raw else None,
+        max_directions=table.integer("max_directions", 0) if "max_directions" in raw else None,
+        smallest_cluster=table.integer("smallest_cluster", 1, default=Policy.smallest_cluster),
+        open_centers=table.choice("open_centers", (TO_NOBODY, TO_CLIENTS, TO_SERVER)),
+        centers_smallest=table.integer("centers_smallest", 1, default=Policy.centers_smallest),
+        keep_shares=table.flag("keep_shares", Policy.keep_shares),
+    )
+
+
+def check(policy: Policy, federation: Federation) -> None:
+    """Raise ConfigError if no job of this federation can fit the policy."""
+    found = complaints(policy, federation)
+    if found:
+        raise ConfigError(f"policy.toml does not allow this federation.toml: {found[0]}")
+
+
+def complaints(policy: Policy, federation: Federation) -> list[str]:
+    """Why no job of this federation can fit the policy."""
+    f, found = federation, []
+    if f.privacy < policy.least_privacy:
+        found.append(f"least_privacy = {policy.least_privacy}, but privacy = {f.privacy}")
+    if f.uploads not in policy.uploads:
+        found.append(f"uploads = {_toml(policy.uploads)}, but uploads = {_toml(f.uploads)}")
+    if seeding_requests(f) and policy.smallest_cluster > 1:
+        floor = f"smallest_cluster = {policy.smallest_cluster}, but seeding = {_toml(f.seeding)}"
+        found.append(f'{floor} asks for distances to single rows; it needs 1, or agree on seeding = "random"')
+    least = seeding_requests(f) + 1
+    if policy.max_rounds is not None and policy.max_rounds < least:
+        found.append(f"max_rounds = {policy.max_rounds}, but the shortest job makes {least} requests")
+    directions = min(f.k - 1, f.features)
+    if policy.max_directions is not None and policy.max_directions < directions:
+        found.append(f"max_directions = {policy.max_directions}, but k = {f.k} clusters give away {directions} at once")
+    return found
+
+
+def seeding_requests(federation: Federation) -> int:
+    """Requests before the first of Lloyd's: a single row's distances each, and one to separate."""
+    return {"random": 0, "k-means++": federation.k, "separation": federation.k + 1}[federation.seeding]
+
+
+def _uploads(table: config.Table) -> tuple[str, ...]:
+    if "uploads" not in table.raw:
+        return Policy.uploads
+    kinds = table.strings("uploads")
+    if not kinds or not set(kinds) <= set(UPLOADS):
+        table.fail("uploads", f"must list one or more of {', '.join(UPLOADS)}")
+    return kinds
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)

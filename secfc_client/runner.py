@@ -36,6 +36,10 @@ GOODBYE_SECONDS = 20.0
 SILENCE_SECONDS = 40.0  # the server gives a sign of life every 10 s
 
 
+class NewJob(Exception):
+    """The server begins a job, but our secrets have served another: begin again with fresh ones."""
+
+
 class Runner:
     """Takes one participant through one job."""
 
@@ -134,6 +138,7 @@ class Runner:
         deadline, pause, complained = time.monotonic() + self._patience, 0.2, ""
         while self._participant.phase not in (Phase.FINISHED, Phase.FAILED):
             try:
+                await self._check_new_job()
                 await self._join()
                 deadline, pause, complained = time.monotonic() + self._patience, 0.2, ""
                 await self._follow()
@@ -160,6 +165,14 @@ class Runner:
             )
         self.line = f"trying to reach the server at {self._address}"
         return reason
+
+    async def _check_new_job(self) -> None:
+        """A server that still gathers clients begins a job, and one that has answered requests already gets a session of
+        its own. Were it the old job after all, its server would only shut us out."""
+        if not self._store.fresh and self._participant.used:
+            status = await self._call(self._stub.Status(pb.StatusRequest(), timeout=CALL_SECONDS))
+            if status.phase == Phase.JOINING.value:
+                raise NewJob("our secrets have served another job")
 
     async def _join(self) -> None:
         introduction = self._participant.introduction(self._kit.certificate_pem, self._kit.sign)
@@ -215,10 +228,18 @@ class Runner:
             await self._insist(self._held)  # the server may have restarted since it heard that
         if isinstance(event, events.Assignment):
             await self._sharing_done()
-        request = self._participant.handle(event)
+        if isinstance(event, events.RoundRequest):  # to be checked and counted, which takes a moment
+            request = await asyncio.to_thread(self._participant.handle, event)
+            self.line = f"round {event.number}, {self._participant.guard.text()}"
+        else:
+            request = self._participant.handle(event)
         self._begin_sharing(isinstance(event, events.Roster))
         if request is not None:
             await self._answer(request)
+        elif isinstance(event, events.RoundRequest | events.Finished):  # others have answered
+            await asyncio.to_thread(self._keep_given)
+        if isinstance(event, events.Finished | events.Failed) and self._participant.guard.text():
+            say(log, self._participant.guard.text())
 
     def _begin_sharing(self, reconnected: bool) -> None:
         """A task for every stage; and once more the sum of a stage, if a restarted server may have forgotten it."""
@@ -258,11 +279,12 @@ class Runner:
     async def _tell_link(self, peer: str, reason: str) -> None:
         await self._tell(events.Unreachable(peer, reason))
 
-    async def stop(self, reason: str) -> None:
-        """Tell the server, briefly, that we go away."""
+    async def stop(self, reason: str, *, refused: bool = False) -> None:
+        """Tell the server, briefly, that we go away; `refused`: because our policy does not allow what it asked."""
         if hasattr(self, "_stub"):
             async with rpc.channel(self._kit, SERVER, self._address) as channel:
-                request = wire.report_to(events.Stopped(reason), self._instance)
+                report = events.Refused(reason) if refused else events.Stopped(reason)
+                request = wire.report_to(report, self._instance)
                 try:
                     await grpc_stubs.CoordinatorStub(channel).Report(request, timeout=2.0)
                 except aio.AioRpcError:
@@ -350,7 +372,8 @@ class Runner:
 
     async def _answer(self, request: events.RoundRequest) -> None:
         started = time.monotonic()
-        words = await asyncio.to_thread(self._participant.answer, request)
+        keep = asyncio.to_thread(self._keep_given)  # on disk before anything leaves, and meanwhile we compute
+        _, words = await asyncio.gather(keep, asyncio.to_thread(self._participant.answer, request))
         seconds = time.monotonic() - started
         try:
             stream = self._chunks(request, words, seconds)
@@ -361,6 +384,9 @@ class Runner:
                 say(log, "upload came too late", round=request.number, attempt=request.attempt)
                 return
             raise refused from None
+
+    def _keep_given(self) -> None:
+        self._store.keep_given(self._participant.guard.kept())
 
     async def _chunks(
         self, request: events.RoundRequest, words: Words, seconds: float

@@ -2,8 +2,9 @@
 
 The seed of the shares' noise is here before the first share leaves, bound to a digest of the rows: with it a restarted
 client makes the same shares again, and changed rows get a fresh seed, so that two polynomials are never mixed. Shares that
-others delivered are here before their receipt is given; a file that is torn or of another session is as good as none.
-The coin for the start is here too, and in which session it was revealed: it must not serve in another.
+others delivered are here before their receipt is given; a file that is torn or of another share set is as good as none.
+The coin for the start is here too, and in which session it was revealed: it must not serve in another. What `guard` must know
+of earlier requests is here before an answer leaves.
 Once the labels are written that is noted as well, so that a client killed before it could say so need not follow the job
 again.
 """
@@ -31,6 +32,7 @@ _FILE = "secrets.json"
 _SHARES = ".shares"
 _WRITTEN = "written"
 _REVEALED = "revealed"
+_GIVEN = "given"
 _VERSION = 1
 _MAX_BYTES = 4096
 
@@ -43,22 +45,37 @@ class Store:
         self._path = folder / _FILE
         self.resumed = False  # whether an earlier process left its secrets here
         self.written = False  # whether that process had written the labels already
+        self.fresh = False  # whether this process made the secrets, and nothing was given away with them yet
+        self._current: tuple[str, Secrets] | None = None
 
     def secrets(self, federation_digest: bytes, rows: npt.NDArray[np.int64]) -> Secrets:
         """The secrets kept for these very rows in this federation, or fresh ones, safely on disk."""
-        subject = hashlib.sha256(
-            framed(b"secfc/v1/rows", federation_digest, b"%d,%d" % rows.shape, rows.astype("<i8").tobytes())
-        ).hexdigest()
+        subject = _subject(federation_digest, rows)
         kept = self._read(subject)
         self.resumed = kept is not None
         self.written = self.resumed and (self._folder / _WRITTEN).exists()
         if kept is not None:
+            self._current = (subject, kept)
             return kept
-        fresh = Secrets(prg.fresh_key(), X25519PrivateKey.generate(), os.urandom(32), os.urandom(COIN_BYTES))
+        fresh = _fresh(prg.fresh_key())
+        self._current, self.fresh = (subject, fresh), True
         for name in (_WRITTEN, _REVEALED):
             (self._folder / name).unlink(missing_ok=True)
         self._write(subject, fresh)
+        (self._folder / _GIVEN).unlink(missing_ok=True)  # last: fresh secrets beside an old file only count too much
         return fresh
+
+    def finish(self, *, keep: bool) -> None:
+        """The job is over. `keep`: the next one on these rows has the same seed, and so the same shares, and others' shares
+        and what was given away stay here; its keys and nonce are fresh all the same."""
+        if not keep or self._current is None:
+            self.clear()
+            return
+        subject, secrets = self._current
+        self._write(subject, _fresh(secrets.seed))
+        for name in (_WRITTEN, _REVEALED):
+            (self._folder / name).unlink(missing_ok=True)
+        self.fresh = True
 
     def note_written(self) -> None:
         """The labels of the job these secrets belong to are written."""
@@ -71,19 +88,39 @@ class Store:
     def clear(self) -> None:
         """The job is over: the next one gets fresh secrets."""
         try:
-            notes = (self._folder / _WRITTEN, self._folder / _REVEALED)
+            notes = (self._folder / name for name in (_WRITTEN, _REVEALED, _GIVEN))
             for path in (self._path, *notes, *self._folder.glob("*" + _SHARES)):
                 path.unlink(missing_ok=True)
         except OSError as error:
             raise ConfigError(f"{self._folder}: cannot be cleared ({error.strerror}); remove it by hand") from None
 
-    def keep_shares(self, session: bytes, share_set: bytes, owner: str, words: Words) -> None:
-        """Put an owner's shares on disk, in place of any before."""
-        content = words.astype("<u8", copy=False).tobytes()
-        self._replace(self._folder / (owner + _SHARES), [_seal(session, share_set, owner, content), content])
+    def keep_given(self, content: bytes) -> None:
+        """Put what `guard` must know of the requests so far on disk."""
+        self.fresh = False
+        self._replace(self._folder / _GIVEN, [_seal(b"", _GIVEN, content), content])
 
-    def shares(self, session: bytes, share_set: bytes, owner: str, count: int) -> Words | None:
-        """An owner's shares of that name in this session, if they are here, whole and `count` words long."""
+    def given(self) -> bytes:
+        """What `guard` kept; empty if nothing was ever answered with these shares."""
+        path = self._folder / _GIVEN
+        try:
+            whole = path.read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the state folder") from None
+        if whole[:32] != _seal(b"", _GIVEN, whole[32:]):
+            raise ConfigError(
+                f"{path}: damaged, so what these shares gave away is not known; remove {self._folder} for fresh ones"
+            )
+        return whole[32:]
+
+    def keep_shares(self, share_set: bytes, owner: str, words: Words) -> None:
+        """Put an owner's shares on disk."""
+        content = words.astype("<u8", copy=False).tobytes()
+        self._replace(self._folder / (owner + _SHARES), [_seal(share_set, owner, content), content])
+
+    def shares(self, share_set: bytes, owner: str, count: int) -> Words | None:
+        """An owner's shares of this share set, if they are here, whole and `count` words long."""
         try:
             with open(self._folder / (owner + _SHARES), "rb") as file:
                 seal = file.read(32)
@@ -92,7 +129,7 @@ class Store:
             return None
         except OSError as error:
             raise ConfigError(f"{self._folder}: cannot be read ({error.strerror}); check the state folder") from None
-        if len(content) != 8 * count or seal != _seal(session, share_set, owner, content):
+        if len(content) != 8 * count or seal != _seal(share_set, owner, content):
             return None
         return np.frombuffer(content, dtype="<u8").astype(np.uint64)
 
@@ -149,9 +186,20 @@ class Store:
             ) from None
 
 
-def _seal(session: bytes, share_set: bytes, owner: str, content: bytes) -> bytes:
-    """Tells a whole file of this session, share set and owner from any other."""
-    digest = hashlib.sha256(framed(b"secfc/v1/kept-shares", session, share_set, owner.encode()))
+def _fresh(seed: bytes) -> Secrets:
+    return Secrets(seed, X25519PrivateKey.generate(), os.urandom(32), os.urandom(COIN_BYTES))
+
+
+def _subject(federation_digest: bytes, rows: npt.NDArray[np.int64]) -> str:
+    """Names the rows that secrets belong to."""
+    return hashlib.sha256(
+        framed(b"secfc/v1/rows", federation_digest, b"%d,%d" % rows.shape, rows.astype("<i8").tobytes())
+    ).hexdigest()
+
+
+def _seal(share_set: bytes, owner: str, content: bytes) -> bytes:
+    """Tells a whole file of this share set and owner from any other."""
+    digest = hashlib.sha256(framed(b"secfc/v1/kept-shares", share_set, owner.encode()))
     digest.update(content)
     return digest.digest()
 

@@ -89,6 +89,7 @@ def command(
         kept.records,
         kept.epoch - 1,
         now,
+        leakage=kept.leakage,
         coins=kept.coins,
         opened=kept.opened,
         published=kept.published,
@@ -108,9 +109,11 @@ def command(
 
 def _open(folder: Path, loaded: Kit, new: bool) -> Journal:
     digest = loaded.federation.digest()
-    if new:
-        Journal.remove(folder)
-    return Journal(folder, digest)
+    before = Journal.remove(folder) if new else b""
+    journal = Journal(folder, digest)
+    if before:
+        journal.carry(before)
+    return journal
 
 
 def _tell_resumed(coordinator: Coordinator) -> None:

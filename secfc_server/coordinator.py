@@ -31,6 +31,7 @@ from secfc.config import Federation
 from secfc.distances import Labels
 from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, SecfcError, Unavailable, WrongSender
 from secfc.identifiers import Ids
+from secfc.leakage import Leakage
 from secfc.lloyd import Clustering, Progress, State
 from secfc.plan import Plan
 from secfc_server.alignment import Alignment, Opening
@@ -125,6 +126,7 @@ class Coordinator:
         self._since = now
         self._digest = federation.digest()
         self._attempts_before = 0
+        self._kept_leakage: tuple[bytes, Leakage] | None = None
         self._index = {name: j for j, name in enumerate(federation.roster)}
 
     # --- joining -----------------------------------------------------------------------------------------------------
@@ -217,6 +219,8 @@ class Coordinator:
                 member.done = True
             case events.Stopped():
                 self._stopped(sender, member, report.reason, now)
+            case events.Refused():
+                self.fail(JobFailed(f"{sender} refuses: {report.reason}"), now)
         self._changed()
 
     def _held(self, member: Member, report: events.Held, now: float) -> None:
@@ -321,9 +325,24 @@ class Coordinator:
     # --- rounds --------------------------------------------------------------------------------------------------------
 
     def _begin_rounds(self, now: float) -> None:
-        self.rounds = Rounds(self.plan, self._clustering(), attempts_before=self._attempts_before)
+        self.rounds = self._rounds(self._clustering())
         self._enter(Phase.ROUNDS, now)
         self._ask_if_idle(now)
+
+    def _rounds(self, clustering: Clustering) -> Rounds:
+        before = self._attempts_before
+        return Rounds(self.plan, clustering, attempts_before=before, leakage=self._leakage_before())
+
+    def _leakage_before(self) -> Leakage | None:
+        """What an earlier request or job made known of the very same shares."""
+        share_sets, leakage = self._kept_leakage or (b"", None)
+        return leakage if share_sets == events.share_sets(self._introductions()) else None
+
+    def kept_leakage(self, work: Work) -> bytes:
+        """What to write down of the meter once work is done, for `resume`; nothing if it has not moved."""
+        if self.rounds is not None and work.leakage is self.rounds.leakage:
+            return b""
+        return events.share_sets(self._introductions()) + work.leakage.to_bytes()
 
     def _clustering(self) -> Clustering:
         f, coins = self.federation, self.coins
@@ -339,13 +358,17 @@ class Coordinator:
         records: Sequence[RoundRecord],
         starts: int,
         now: float,
+        *,
+        leakage: bytes = b"",
         coins: Mapping[str, bytes] | None = None,
         opened: Sequence[Aligned] = (),
         published: Mapping[str, Ids] | None = None,
         liars: Collection[str] = (),
     ) -> None:
-        """Go on with a job that an earlier process of this server began. `starts` counts the processes before."""
+        """Go on with a job that an earlier process of this server began. `starts` counts the processes before; `leakage`
+        may also be an earlier job's."""
         self._attempts_before = starts * ATTEMPTS_A_START
+        self._kept_leakage = (leakage[:32], Leakage.from_bytes(leakage[32:])) if leakage else None
         if set(introductions) != set(self.members):
             return  # nobody was told a roster, so everybody simply joins again
         for name, member in self.members.items():
@@ -361,7 +384,7 @@ class Coordinator:
             return
         clustering = self._clustering()
         clustering.resume(state)
-        self.rounds = Rounds(self.plan, clustering, attempts_before=self._attempts_before)
+        self.rounds = self._rounds(clustering)
         self.rounds.records = list(records)
         self._enter(Phase.FINISHED if self.rounds.done else Phase.ROUNDS, now)
 

@@ -1,7 +1,8 @@
 """What the server must not forget: a SQLite file (WAL) that is brought up to date before anything depends on it.
 
 Kept: which federation the job belongs to, everybody's introduction and coin, what was opened while IDs were aligned, who has
-its labels, who has lied, and after every completed request the clustering's state and its record. Not kept: what clients
+its labels, who has lied, and after every completed request the clustering's state, its record and the leakage meter, which
+outlives the job. Not kept: what clients
 tell again when they come back, and uploads, distances and attempts, which a restarted server asks for again. `epoch` counts
 the server's starts; attempts are numbered from it, so that no restart reuses an attempt's number.
 """
@@ -53,6 +54,7 @@ class Kept:
     opened: list[Aligned] = field(default_factory=list)
     published: dict[str, Ids] = field(default_factory=dict)
     liars: tuple[str, ...] = ()
+    leakage: bytes = b""
 
 
 class Journal:
@@ -100,6 +102,7 @@ class Journal:
                 opened=[Aligned(left, _ids(ids)) for left, ids in opened],
                 published={name: _ids(ids) for name, ids in published},
                 liars=_names(self._fact("liars") or b"[]"),
+                leakage=self._fact("leakage") or b"",
             )
 
     def joined(self, introductions: tuple[events.Introduction, ...]) -> None:
@@ -129,14 +132,16 @@ class Journal:
         with self._transaction() as database:
             database.execute("UPDATE members SET done = 1 WHERE name = ?", (name,))
 
-    def advanced(self, state: State, record: RoundRecord) -> None:
-        """A request is complete: where the clustering stands now."""
+    def advanced(self, state: State, record: RoundRecord, leakage: bytes = b"") -> None:
+        """A request is complete: where the clustering stands now, and the meter if it has moved."""
         fields = {name: value for name, value in asdict(state).items() if name != "labels"}
         labels = state.labels.astype("<i4").tobytes()
         with self._transaction() as database:
             row = (record.number, json.dumps(asdict(record)))
             database.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?)", row)
             database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (json.dumps(fields), labels))
+            if leakage:
+                database.execute("INSERT OR REPLACE INTO facts VALUES ('leakage', ?)", (leakage,))
 
     def liars(self, names: Sequence[str]) -> None:
         """All clients whose uploads were found wrong so far."""
@@ -147,10 +152,16 @@ class Journal:
             self._database.close()
 
     @staticmethod
-    def remove(folder: Path) -> None:
-        """Forget the job kept there, for a new one."""
+    def remove(folder: Path) -> bytes:
+        """Forget the job kept there, for a new one; returns its leakage meter, to be taken over with `carry`."""
+        leakage = _leakage_of(folder / FILE)
         for suffix in ("", "-wal", "-shm"):
             (folder / (FILE + suffix)).unlink(missing_ok=True)
+        return leakage
+
+    def carry(self, leakage: bytes) -> None:
+        """Take over an earlier job's meter: it counts on if this job has the same share sets."""
+        self._put(leakage=leakage)
 
     def _state(self) -> State | None:
         found = self._database.execute("SELECT fields, labels FROM state").fetchone()
@@ -188,6 +199,20 @@ class Journal:
             ) from None
         except (ValueError, KeyError, TypeError):
             raise ConfigError(f"{self.path}: the journal is damaged; use --new to begin the job again") from None
+
+
+def _leakage_of(path: Path) -> bytes:
+    """The meter in a journal of any state; nothing if there is none to be read."""
+    if not path.exists():
+        return b""
+    database = sqlite3.connect(path)
+    try:
+        found = database.execute("SELECT value FROM facts WHERE name = 'leakage'").fetchone()
+    except sqlite3.Error:
+        return b""
+    finally:
+        database.close()
+    return bytes(found[0]) if found else b""
 
 
 def _introduction_text(one: events.Introduction) -> str:

@@ -37,6 +37,8 @@ class Monitor:
         if c.phase is not self._phase:
             self._phase, self._reminded = c.phase, now
             say(log, c.phase.value, rows=c.rows, missing=c.missing())
+            if c.phase in (Phase.FINISHED, Phase.FAILED) and c.rounds is not None:
+                say(log, c.rounds.leakage.text())
         elif c.phase in (Phase.JOINING, Phase.UNION, Phase.SHARING) and now - self._reminded > REMIND_SECONDS:
             self._reminded = now
             say(log, "waiting", phase=c.phase.value, missing=c.missing(), broken=c.broken_links())
@@ -64,6 +66,7 @@ class Monitor:
                 fields["inertia"] = record.inertia
             if record.attempts > 1:
                 fields["attempts"] = record.attempts
+            fields["directions"] = record.directions
             say(log, f"round {record.number}", **fields, seconds=round(record.seconds, 3))
         self._rounds = len(records)
 
@@ -80,4 +83,5 @@ class Monitor:
             text += f", seeding {last.number} of {c.federation.k}, about {left:.0f} s left"
         elif last is not None and last.inertia is not None:
             text += f", inertia {last.inertia:.6g}, {last.changed} points changed"
+        text += f", {c.rounds.leakage.text()}"
         return f"{text}, {waiting}" if waiting else text

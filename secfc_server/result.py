@@ -22,6 +22,7 @@ def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
     records = rounds.records if rounds else []
     clustering = rounds.clustering if rounds and not rounds.busy else None
     members, coins = coordinator.members, coordinator.coins
+    leakage = rounds.leakage if rounds else None
     held = {name: member.held for name, member in members.items() if member.held}
     return {
         "federation": coordinator.federation.name,
@@ -43,6 +44,7 @@ def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
         "converged": clustering.converged if clustering else False,
         "inertia": records[-1].inertia if records else None,
         "cluster_sizes": clustering.sizes.tolist() if clustering else None,
+        "geometry_known": {"directions": leakage.count, "of": leakage.total} if leakage else None,
         "seconds": coordinator.phase_seconds | {"total": wire_seconds},
         "bytes": {
             "sharing_sent": {name: report.sent_bytes for name, report in held.items()},
@@ -58,6 +60,7 @@ def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
                 "attempts": record.attempts,
                 "responders": [names[j] for j in record.responders],
                 "columns": record.columns,
+                "directions": record.directions,
                 "changed": record.changed,
                 "inertia": record.inertia,
                 "seconds": round(record.seconds, 6),

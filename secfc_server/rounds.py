@@ -18,6 +18,7 @@ from secfc.decoding import Decoder, Distances
 from secfc.distances import Labels
 from secfc.errors import Malformed, OutOfTurn
 from secfc.federation import decoder, in_data_units
+from secfc.leakage import Leakage
 from secfc.lloyd import Clustering, Phase, Progress, Request
 from secfc.plan import Plan
 
@@ -61,6 +62,7 @@ class RoundRecord:
     waiting_seconds: float
     decode_seconds: float
     upload_bytes: int
+    directions: int = 0  # of the rows' geometry that are known to the server by now (`secfc.leakage`)
 
 
 @dataclass(frozen=True)
@@ -70,13 +72,15 @@ class Lies:
     clients: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Work:
     """Decoding and the next assignment: the heavy part of a round, to be run on a thread while the machine waits."""
 
     decoder: Decoder
     distances: Distances
     clustering: Clustering
+    request: Request
+    leakage: Leakage  # before `run`, and after it
     liars_left: int = 0
 
     def run(self) -> Progress | Lies:
@@ -85,17 +89,23 @@ class Work:
         if liars:
             return Lies(liars)
         self.decoder.finish(self.distances)
+        self.leakage = self.leakage.after(self.request.labels, self.request.columns)
         return self.clustering.absorb(self.distances)
 
 
 class Rounds:
     """See the module's docstring."""
 
-    def __init__(self, plan: Plan, clustering: Clustering, *, attempts_before: int = 0) -> None:
-        """`attempts_before`: attempts are numbered above it, so that a restarted server repeats no number."""
+    def __init__(
+        self, plan: Plan, clustering: Clustering, *, attempts_before: int = 0, leakage: Leakage | None = None
+    ) -> None:
+        """`attempts_before`: attempts are numbered above it, so that a restarted server repeats no number. `leakage`: what
+        these rows' shares have told before."""
         self.plan, self.clustering = plan, clustering
         self.attempt: Attempt | None = None
         self.records: list[RoundRecord] = []
+        self.leakage = leakage or leakage_meter(plan, clustering.rows)
+        self._work: Work | None = None
         self._before = attempts_before
         self._distances = Distances(plan.field, clustering.rows, clustering.clusters)
         self._attempts = 0
@@ -156,13 +166,21 @@ class Rounds:
         if self.attempt is None or self._busy or len(self.attempt.arrived) < len(self.attempt.responders):
             return None
         self._busy = True
-        return Work(self.attempt.decoder, self._distances, self.clustering, self._liars_left)
+        self._work = Work(
+            self.attempt.decoder,
+            self._distances,
+            self.clustering,
+            self.attempt.request,
+            self.leakage,
+            self._liars_left,
+        )
+        return self._work
 
     def discard(self) -> None:
         """The work found liars: the attempt counts for nothing, and the same request is to be asked again."""
         if self.attempt is None or not self._busy:
             raise OutOfTurn("no work was handed out")
-        self.attempt, self._busy = None, False
+        self.attempt, self._work, self._busy = None, None, False
 
     def record(self, progress: Progress, decode_seconds: float, now: float) -> RoundRecord:
         """What will be said of the round whose work is done; to be written down before `complete`."""
@@ -175,6 +193,7 @@ class Rounds:
         if self.attempt is None or not self._busy:
             raise OutOfTurn("no work was handed out")
         self.records.append(record)
+        self.leakage = self._work.leakage if self._work else self.leakage
         self.attempt, self._attempts, self._busy = None, 0, False
         self._previous, self._current = self._current, (self.clustering.number, self.clustering.labels.copy())
         self._encoded = {}
@@ -197,6 +216,7 @@ class Rounds:
             waiting_seconds=max(attempt.arrived.values()) - attempt.arrived[first],
             decode_seconds=decode_seconds,
             upload_bytes=8 * attempt.decoder.shape.layout.words * len(attempt.responders),
+            directions=(self._work.leakage if self._work else self.leakage).count,
         )
 
     # --- what a follower should know -------------------------------------------------------------------------------------
@@ -234,3 +254,8 @@ class Rounds:
             received=attempt.decoder.received(client),
             deadline_seconds=max(seconds_left, 1.0),
         )
+
+
+def leakage_meter(plan: Plan, rows: int) -> Leakage:
+    """A meter at zero. Open uploads show the server every segment's distances."""
+    return Leakage(rows, plan.wishes.features, 1 if plan.masked else plan.segments)

@@ -16,7 +16,7 @@ from secfc.v1 import secfc_pb2_grpc as grpc_stubs
 from secfc_server.alignment import Opening
 from secfc_server.coordinator import Coordinator, Cursor
 from secfc_server.journal import Journal
-from secfc_server.rounds import Lies, Work
+from secfc_server.rounds import Lies, RoundRecord, Work
 
 log = logging.getLogger("secfc.server")
 SIGN_OF_LIFE_SECONDS = 10.0
@@ -178,7 +178,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             await self._discard(found)
             return
         record = self.coordinator.record(found, self.now() - started, self.now())
-        await asyncio.to_thread(self._journal.advanced, work.clustering.state(), record)
+        await asyncio.to_thread(self._write_down, work, record)
         self.coordinator.complete(record, self.now())
 
     async def _open(self, opening: Opening) -> None:
@@ -210,6 +210,9 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             await asyncio.to_thread(self._journal.liars, self.coordinator.suspects([sender]))
             self.coordinator.leave_out([sender], self.now())
             self.notify()
+
+    def _write_down(self, work: Work, record: RoundRecord) -> None:
+        self._journal.advanced(work.clustering.state(), record, self.coordinator.kept_leakage(work))
 
     def tick(self) -> None:
         """Let time pass."""

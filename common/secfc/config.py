@@ -119,12 +119,16 @@ def identity(federation_name: str, party_name: str) -> str:
 
 def load(path: str | Path) -> Federation:
     """Read and validate a federation file."""
+    return parse(read_text(path), str(path))
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a configuration file."""
     content = read_small_file(path, MAX_FILE_BYTES)
     try:
-        text = content.decode("utf-8-sig")  # some editors put a byte order mark in front
+        return content.decode("utf-8-sig")  # some editors put a byte order mark in front
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8 text; save it as UTF-8") from None
-    return parse(text, str(path))
 
 
 def read_small_file(path: str | Path, limit: int) -> bytes:
@@ -141,11 +145,8 @@ def read_small_file(path: str | Path, limit: int) -> bytes:
 
 def parse(text: str, where: str) -> Federation:
     """Validate a federation file's text; `where` names it in errors."""
-    try:
-        raw = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: not valid TOML: {' '.join(str(error).split())}") from None
-    top = _Table(raw, where, "", _TOP_KEYS)
+    raw = read_toml(text, where)
+    top = Table(raw, where, "", _TOP_KEYS)
     features, feature_names = top.features()
     federation = Federation(
         name=top.label("name"),
@@ -164,7 +165,7 @@ def parse(text: str, where: str) -> Federation:
         feature_names=feature_names,
         bound=top.positive("bound"),
         precision=top.integer("precision", -60, 60),
-        server=_party(_Table(top.table("server"), where, "[server] ", _SERVER_KEYS), SERVER),
+        server=_party(Table(top.table("server"), where, "[server] ", _SERVER_KEYS), SERVER),
         clients=_clients(top),
         seed=top.words("seed") if "seed" in raw else None,
     )
@@ -174,6 +175,14 @@ def parse(text: str, where: str) -> Federation:
             f'{where}: ids = "linked" goes with membership = "private"; leave it out or change membership'
         )
     return federation
+
+
+def read_toml(text: str, where: str) -> dict[str, object]:
+    """The tables of a TOML text."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: not valid TOML: {' '.join(str(error).split())}") from None
 
 
 def dumps(federation: Federation) -> str:
@@ -218,15 +227,15 @@ def _join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _clients(top: _Table) -> tuple[Party, ...]:
+def _clients(top: Table) -> tuple[Party, ...]:
     tables = [
-        _Table(raw, top.where, f"[[client]] number {number} ", _CLIENT_KEYS)
+        Table(raw, top.where, f"[[client]] number {number} ", _CLIENT_KEYS)
         for number, raw in enumerate(top.tables("client"), 1)
     ]
     return tuple(_party(table, table.label("name")) for table in tables)
 
 
-def _party(table: _Table, name: str) -> Party:
+def _party(table: Table, name: str) -> Party:
     host, port = table.address("address")
     if host in ("0.0.0.0", "::"):  # noqa: S104 - refused here, not bound
         table.fail("address", f"{host} cannot be dialled; put it in bind, and here the name others reach it by")
@@ -255,7 +264,7 @@ def _first_repeated(values: Iterable[str]) -> str | None:
     return None
 
 
-class _Table:
+class Table:
     """One TOML table, read key by key: every complaint names the file, the table and the key."""
 
     def __init__(self, raw: Mapping[str, object], where: str, place: str, known: tuple[str, ...]) -> None:
@@ -315,6 +324,12 @@ class _Table:
         value = self.raw.get(key, options[0])
         if not isinstance(value, str) or value not in options:
             self.fail(key, f"must be one of {', '.join(options)}, not {_show(value)}")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.raw.get(key, default)
+        if not isinstance(value, bool):
+            self.fail(key, f"must be true or false, not {_show(value)}")
         return value
 
     def table(self, key: str) -> dict[str, object]:

@@ -10,7 +10,8 @@
     │   ├── WrongSender             the certificate's name does not fit what the message claims
     │   ├── Malformed               sizes, offsets, residues or words that no honest party sends
     │   ├── OutOfTurn               the right kind of message at the wrong round, attempt or phase
-    │   └── AlreadyJoined           another live process has joined under this name
+    │   ├── AlreadyJoined           another live process has joined under this name
+    │   └── Refused                 nothing is wrong with it, but this site's own policy does not allow it; names the rule
     ├── Unavailable                 somebody or something could not be reached before the deadline; names whom
     └── JobFailed                   the job as a whole ended without a result; says why and what is kept
 
@@ -62,6 +63,10 @@ class OutOfTurn(PeerError):
 
 class AlreadyJoined(PeerError):
     """Another live process has joined under this name."""
+
+
+class Refused(PeerError):
+    """A site's own policy does not allow what another party asked for."""
 
 
 class Unavailable(SecfcError):

@@ -44,9 +44,14 @@ def session(federation_digest: bytes, members: Sequence[Introduction]) -> bytes:
     return hashlib.sha256(framed(b"secfc/v1/session", *(m.statement(federation_digest) for m in members))).digest()
 
 
-def holdings(session_id: bytes, share_sets: Sequence[bytes]) -> bytes:
-    """What a client that holds everybody's shares reports; `share_sets` name them in roster order."""
-    return hashlib.sha256(framed(b"secfc/v1/held", session_id, *share_sets)).digest()
+def share_sets(members: Sequence[Introduction]) -> bytes:
+    """Names all rows of a job: the same share sets in another job are the same rows."""
+    return hashlib.sha256(framed(b"secfc/v1/share-sets", *(m.share_set for m in members))).digest()
+
+
+def holdings(session_id: bytes, names: Sequence[bytes]) -> bytes:
+    """What a client that holds everybody's shares reports; `names` are those of the share sets, in roster order."""
+    return hashlib.sha256(framed(b"secfc/v1/held", session_id, *names)).digest()
 
 
 def stage_id(share_set: bytes, context: bytes) -> bytes:
@@ -182,4 +187,11 @@ class Stopped:
     reason: str
 
 
-Report = Held | Unreachable | Done | Stopped
+@dataclass(frozen=True)
+class Refused:
+    """A client's own policy does not allow what was asked; the reason names the rule. The job cannot go on."""
+
+    reason: str
+
+
+Report = Held | Unreachable | Done | Stopped | Refused

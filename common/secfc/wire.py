@@ -230,6 +230,8 @@ def report_to(value: events.Report, instance: bytes) -> pb.ReportRequest:
             return pb.ReportRequest(instance=instance, done=pb.Done())
         case events.Stopped():
             return pb.ReportRequest(instance=instance, stopped=pb.Stopped(reason=value.reason))
+        case events.Refused():
+            return pb.ReportRequest(instance=instance, refused=pb.Refused(reason=value.reason))
 
 
 def report_from(message: pb.ReportRequest) -> events.Report:
@@ -246,5 +248,7 @@ def report_from(message: pb.ReportRequest) -> events.Report:
             return events.Done()
         case "stopped":
             return events.Stopped(line(message.stopped.reason))
+        case "refused":
+            return events.Refused(line(message.refused.reason))
         case _:
             raise Malformed("a report says nothing this version knows; install the same version everywhere")

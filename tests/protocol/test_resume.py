@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secfc import federation, plan
+from secfc import events, federation, plan
 from secfc.coins import Coins
 from secfc.decoding import Distances
 from secfc.errors import InvalidInput
 from secfc.lloyd import Clustering, Phase
 from secfc_server.coordinator import ATTEMPTS_A_START
 from secfc_server.coordinator import Phase as Job
+from secfc_server.rounds import Work
 from tests.unit.test_coordinator import Server
 
 K, ROWS, FEATURES = 4, 60, 3
@@ -76,7 +79,7 @@ def test_a_coordinator_goes_on_and_numbers_its_attempts_anew() -> None:
     coins = {name: member.coin for name, member in old.coordinator.members.items()}
 
     new = Server(3, (3, 4, 5))
-    new.coordinator.resume(kept, (), work.clustering.state(), [record], 1, new.now, coins)
+    new.coordinator.resume(kept, (), work.clustering.state(), [record], 1, new.now, coins=coins)
     assert new.coordinator.phase is Job.ROUNDS
     assert new.coordinator.rounds is not None
     assert new.coordinator.rounds.records == [record]
@@ -107,6 +110,47 @@ def test_a_coordinator_resumed_after_the_end_serves_the_labels() -> None:
     kept = {one.name: one for one in old.coordinator.roster()}
     coins = {name: member.coin for name, member in old.coordinator.members.items()}
     new = Server(3, (3, 4, 5), max_rounds=1, seeding="random")
-    new.coordinator.resume(kept, ("c1",), work.clustering.state(), [record], 1, new.now, coins)
+    new.coordinator.resume(kept, ("c1",), work.clustering.state(), [record], 1, new.now, coins=coins)
     assert new.coordinator.phase is Job.FINISHED
     assert set(new.coordinator.missing()) == {"c0", "c2"}
+
+
+def completed(server: Server) -> tuple[Work, bytes]:
+    """One request answered and decoded; what would be written down of the meter."""
+    server.begin_rounds()
+    for j in server.responders():
+        server.send(j)
+    work = server.coordinator.take_work()
+    assert work is not None
+    record = server.coordinator.record(work.run(), 0.1, server.now)
+    assert record.directions == work.leakage.count
+    kept = server.coordinator.kept_leakage(work)
+    server.coordinator.complete(record, server.now)
+    return work, kept
+
+
+def test_the_meter_goes_on_with_the_same_shares_and_anew_with_others() -> None:
+    old = Server(3, (3, 4, 5), seeding="random")
+    work, kept = completed(old)
+    assert work.leakage.count == 2
+    roster = {one.name: one for one in old.coordinator.roster()}
+    same = Server(3, (3, 4, 5), seeding="random")
+    same.coordinator.resume(roster, (), work.clustering.state(), [], 1, same.now, leakage=kept)
+    assert same.coordinator.rounds is not None
+    assert same.coordinator.rounds.leakage.count == 2
+    fresh = {name: dataclasses.replace(one, share_set=bytes(16)) for name, one in roster.items()}
+    other = Server(3, (3, 4, 5), seeding="random")
+    other.coordinator.resume(fresh, (), work.clustering.state(), [], 1, other.now, leakage=kept)
+    assert other.coordinator.rounds is not None
+    assert other.coordinator.rounds.leakage.count == 0
+
+
+def test_a_meter_of_an_earlier_job_counts_on_if_the_shares_were_kept() -> None:
+    old = Server(3, (3, 4, 5), seeding="random")
+    _, kept = completed(old)
+    new = Server(3, (3, 4, 5), seeding="random")
+    new.coordinator.resume({}, (), None, [], 0, new.now, leakage=kept)  # a new job: nobody has joined
+    new.begin_rounds()
+    assert events.share_sets(new.coordinator.roster()) == events.share_sets(old.coordinator.roster())
+    assert new.coordinator.rounds is not None
+    assert new.coordinator.rounds.leakage.count == 2

@@ -76,7 +76,7 @@ class TestClient:
         with serving(kits / "b"), serving(kits / "c"):
             lines = found(kits / "a", "--data", str(rows), "--id", "patient")
         data = ["data", "data bounds", "data rows"]
-        assert list(lines) == [*KIT, *data, "own port", *SERVER, *ANSWER, "client b", "client c"]
+        assert list(lines) == [*KIT, "policy", *data, "own port", *SERVER, *ANSWER, "client b", "client c"]
         assert {status for status, _ in lines.values()} == {"ok"}
         assert "days left" in lines["dates"][1]
         assert "phase joining, 1 of 3 clients have joined" in lines["server answers"][1]
@@ -236,6 +236,36 @@ class TestKit:
         assert "use t = 1 or 5 clients" in failed["plan"]
 
 
+class TestPolicy:
+    """A site's own rules."""
+
+    def test_none(self, kits: Path) -> None:
+        assert found(kits / "a")["policy"] == ("ok", "the defaults; federation.toml fits")
+
+    def test_rules_that_fit(self, kits: Path) -> None:
+        (kits / "a" / "policy.toml").write_text('uploads = ["masked"]\nmax_directions = 5\n')
+        assert found(kits / "a")["policy"] == ("ok", 'uploads = ["masked"], max_directions = 5; federation.toml fits')
+
+    def test_rules_that_do_not_fit(self, kits: Path, tmp_path: Path) -> None:
+        own = tmp_path / "strict.toml"
+        own.write_text("least_privacy = 3\nsmallest_cluster = 5\n")
+        status, detail = found(kits / "a", "--policy", str(own))["policy"]
+        assert status == "fail"
+        assert "least_privacy = 3, but privacy = 1" in detail
+        assert "asks for distances to single rows; it needs 1" in detail
+
+    def test_a_file_that_is_wrong(self, kits: Path) -> None:
+        (kits / "a" / "policy.toml").write_text("max_round = 5\n")
+        status, detail = found(kits / "a")["policy"]
+        assert status == "fail"
+        assert "unknown key 'max_round'; did you mean \"max_rounds\"?" in detail
+
+    def test_the_server_has_none(self, kits: Path, tmp_path: Path) -> None:
+        result = run(kits / "server", "--policy", str(tmp_path / "policy.toml"))
+        assert result.exit_code == 2
+        assert "only clients have a policy" in result.output
+
+
 class TestServer:
     """The server's kit."""
 
@@ -328,7 +358,7 @@ def test_plain_output_of_a_failure(kits: Path) -> None:
     result = run(kits / "a")
     assert result.exit_code == 1
     assert [line for line in result.stdout.splitlines() if line.startswith("FAIL  server port")]
-    assert "1 of 12 checks failed, 2 warnings" in result.stdout.splitlines()[-1]
+    assert "1 of 13 checks failed, 2 warnings" in result.stdout.splitlines()[-1]
 
 
 def test_on_a_terminal_it_is_coloured_and_folds(kits: Path) -> None:

@@ -102,3 +102,24 @@ def test_reports_of_many_clients_at_once(tmp_path: Path) -> None:
             list(pool.map(journal.done, names))
             assert journal.begin().epoch == number + 1
     assert journal.begin().done == set(names)
+
+
+def test_the_meter_is_kept_and_carried_to_the_next_job(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, DIGEST)
+    journal.advanced(STATE, RECORD, b"meter 1")
+    journal.advanced(STATE, RECORD)  # it has not moved
+    assert journal.begin().leakage == b"meter 1"
+    journal.close()
+    assert Journal.remove(tmp_path) == b"meter 1"
+    following = Journal(tmp_path, DIGEST)
+    following.carry(b"meter 1")
+    kept = following.begin()
+    assert (kept.leakage, kept.state, kept.records) == (b"meter 1", None, [])
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database" * 100])
+def test_a_journal_that_cannot_be_read_carries_nothing(tmp_path: Path, content: bytes) -> None:
+    assert Journal.remove(tmp_path) == b""
+    (tmp_path / FILE).write_bytes(content)
+    assert Journal.remove(tmp_path) == b""
+    assert not (tmp_path / FILE).exists()

@@ -244,3 +244,53 @@ def test_where_a_coin_was_revealed_is_known_until_there_is_another(folder: Path)
     first.note_revealed(b"s" * 32)
     first.clear()
     assert list(folder.iterdir()) == []
+
+
+def test_kept_shares_mean_the_same_seed_and_a_fresh_session(folder: Path) -> None:
+    store = Store(folder)
+    first = plain(store.secrets(DIGEST, ROWS))
+    words = np.arange(5, dtype=np.uint64)
+    store.keep_shares(b"set", "b", words)
+    store.keep_given(b"what was asked")
+    store.note_written()
+    store.finish(keep=True)
+    again = Store(folder)
+    second = plain(again.secrets(DIGEST, ROWS))
+    assert second[0] == first[0], "the same shares"
+    assert not set(first[1:]) & set(second[1:]), "fresh keys and a fresh nonce"
+    assert (again.resumed, again.written, again.fresh) == (True, False, False)
+    assert again.given() == b"what was asked"
+    kept = again.shares(b"set", "b", 5)
+    assert kept is not None
+    assert kept.tolist() == words.tolist()
+    assert again.shares(b"another", "b", 5) is None
+
+
+def test_without_keeping_nothing_is_left(folder: Path) -> None:
+    store = Store(folder)
+    first = plain(store.secrets(DIGEST, ROWS))
+    store.keep_shares(b"set", "b", np.arange(5, dtype=np.uint64))
+    store.keep_given(b"what was asked")
+    store.finish(keep=False)
+    assert list(folder.iterdir()) == []
+    assert not set(first) & set(plain(store.secrets(DIGEST, ROWS)))
+    assert store.given() == b""
+
+
+def test_other_rows_have_given_nothing_away(folder: Path) -> None:
+    store = Store(folder)
+    store.secrets(DIGEST, ROWS)
+    store.keep_given(b"what was asked")
+    assert stat.S_IMODE((folder / "given").stat().st_mode) == 0o600
+    store.secrets(DIGEST, ROWS + 1)
+    assert store.given() == b""
+
+
+def test_a_damaged_count_is_not_taken_for_none(folder: Path) -> None:
+    """Else whoever can damage it could have everything asked once more."""
+    store = Store(folder)
+    store.secrets(DIGEST, ROWS)
+    store.keep_given(b"what was asked")
+    (folder / "given").write_bytes((folder / "given").read_bytes()[:-1])
+    with pytest.raises(ConfigError, match="what these shares gave away is not known; remove"):
+        store.given()

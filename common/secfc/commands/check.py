@@ -71,6 +71,9 @@ class Data:
 @click.option("--id", "id_column", metavar="COLUMN", help="The column that names rows and is no feature.")
 @click.option("--features", metavar="A,B,C", help="The feature columns, in the order all clients agreed on.")
 @click.option(
+    "--policy", type=click.Path(path_type=Path), metavar="FILE", help="This site's rules; default: the kit's."
+)
+@click.option(
     "--timeout",
     default=5.0,
     show_default=True,
@@ -86,10 +89,12 @@ def command(
     data: Path | None,
     id_column: str | None,
     features: str | None,
+    policy: Path | None,
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Check that this machine is ready for the job: the kit, the plan, the port, the data, the way to the others.
+    """Check that this machine is ready for the job: the kit, the plan, the site's policy, the port, the data, the way to the
+    others.
 
     On a client the server must be up already; other clients may still be missing (WARN). Nothing is changed,
     and nothing of the data leaves this machine.
@@ -109,7 +114,7 @@ def command(
     chosen = None if features is None else tuple(name.strip() for name in features.split(","))
     rows = None if data is None else Data(data, id_column, chosen)
     with Console(stderr=True).status("looking at the kit and trying the network ..."):  # on a terminal only
-        results = examine(kit_path, rows, timeout)
+        results = examine(kit_path, rows, timeout, policy)
     if as_json:
         findings = [dataclasses.asdict(result) for result in results]
         click.echo(json.dumps({"ok": not _failed(results), "findings": findings}))
@@ -122,7 +127,7 @@ def command(
 # --- examining -------------------------------------------------------------------------------------------------------
 
 
-def examine(kit_path: Path, data: Data | None, timeout: float) -> list[Result]:
+def examine(kit_path: Path, data: Data | None, timeout: float, policy: Path | None = None) -> list[Result]:
     """Every check that can be made, in the order in which a person should mend what failed."""
     results = [_plain(finding) for finding in kits.findings(kit_path)]
     if _failed(results):
@@ -131,9 +136,13 @@ def examine(kit_path: Path, data: Data | None, timeout: float) -> list[Result]:
     kit = kits.load(kit_path)
     if kit.party_name == SERVER and data is not None:
         raise click.UsageError("this is the server's kit, and the server holds no rows; leave out --data")
+    if kit.party_name == SERVER and policy is not None:
+        raise click.UsageError("this is the server's kit, and only clients have a policy; leave out --policy")
     results = [_expiring(result, kit) if result.name == "dates" else result for result in results]
     network = _Network(kit, timeout)
-    results += [_plan(kit.federation), *(_data(kit.federation, data) if data else ())]
+    results += [_plan(kit.federation)]
+    results += [_policy(kit, policy)] if kit.party_name != SERVER else []
+    results += _data(kit.federation, data) if data else []
     return results + network.results()
 
 
@@ -168,6 +177,20 @@ def _plan(federation: Federation) -> Result:
     what = f"n = {federation.n}, t = {federation.privacy}, ℓ = {made.segments}, {federation.uploads} uploads"
     spare = f"{federation.n - made.responders} may be missing"
     return Result("plan", OK, f"{what}: {made.responders} of {federation.n} clients upload each round, {spare}")
+
+
+def _policy(kit: Kit, chosen: Path | None) -> Result:
+    """This site's rules, and whether a job of the federation file can fit them."""
+    from secfc_client import policy
+
+    try:
+        rules = policy.of_kit(kit.path, chosen)
+    except ConfigError as error:
+        return Result("policy", FAIL, str(error))
+    against = policy.complaints(rules, kit.federation)
+    if against:
+        return Result("policy", FAIL, f"federation.toml does not fit {policy.FILE}: {'; '.join(against)}")
+    return Result("policy", OK, f"{rules.describe()}; federation.toml fits")
 
 
 def _data(federation: Federation, data: Data) -> list[Result]:

@@ -197,18 +197,20 @@ class UploadReply(_message.Message):
     def __init__(self, received: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("instance", "held", "unreachable", "done", "stopped")
+    __slots__ = ("instance", "held", "unreachable", "done", "stopped", "refused")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     STOPPED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     held: Held
     unreachable: Unreachable
     done: Done
     stopped: Stopped
-    def __init__(self, instance: _Optional[bytes] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., unreachable: _Optional[_Union[Unreachable, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., stopped: _Optional[_Union[Stopped, _Mapping]] = ...) -> None: ...
+    refused: Refused
+    def __init__(self, instance: _Optional[bytes] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., unreachable: _Optional[_Union[Unreachable, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., stopped: _Optional[_Union[Stopped, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
 
 class Held(_message.Message):
     __slots__ = ("share_sets_digest", "sent_bytes", "received_bytes", "seconds", "coin")
@@ -237,6 +239,12 @@ class Done(_message.Message):
     def __init__(self) -> None: ...
 
 class Stopped(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Refused(_message.Message):
     __slots__ = ("reason",)
     REASON_FIELD_NUMBER: _ClassVar[int]
     reason: str

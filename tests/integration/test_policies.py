@@ -1,0 +1,137 @@
+"""Policies and the leakage meter with real processes: how a refusal ends a job everywhere, and what a changed server gets."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from secfc import local
+from secfc.local import Local
+from tests.integration import helpers
+
+ROOT = Path(__file__).parents[2]
+CLIENTS = ("client-1", "client-2", "client-3")
+K, FEATURES = 4, 40
+
+
+def make(tmp_path: Path) -> tuple[Local, helpers.Parts]:
+    """n = R = 3."""
+    parts = helpers.split(helpers.mixture(150, FEATURES, 6, seed=4), (60, 50, 40))
+    made = helpers.describe(parts, K, precision=8)
+    return helpers.prepared(tmp_path, parts, made, environment={"SECFC_THREADS": "1"}), parts
+
+
+def rules(site: Local, client: str, text: str) -> None:
+    (site.kit(client) / "policy.toml").write_text(text)
+
+
+def ends(site: Local, *parties: str) -> dict[str, int]:
+    """The exit codes, each once its process has ended."""
+    helpers.until(lambda: all(site.processes[p].poll() is not None for p in parties), f"{parties} end", 120.0)
+    return {party: site.processes[party].returncode for party in parties}
+
+
+def renewed(site: Local, *options: str) -> Local:
+    return Local(site.federation, site.folder, (*site.server_options, *options), site.environment)
+
+
+def given_up(tmp_path: Path) -> tuple[Local, helpers.Parts, str]:
+    """A job that client-2 has ended by its policy; the reason."""
+    site, parts = make(tmp_path)
+    rules(site, "client-2", "max_rounds = 5\n")
+    with local.running(site):
+        codes = ends(site, "server", *CLIENTS)
+    assert codes == dict.fromkeys(("server", *CLIENTS), 4)
+    return site, parts, "policy.toml: max_rounds = 5, and this is request 6"
+
+
+@pytest.mark.slow
+def test_a_refusal_ends_the_job_on_all_sides_and_a_looser_policy_goes_on(tmp_path: Path) -> None:
+    site, parts, rule = given_up(tmp_path)
+    assert f"error: {rule}" in site.last_words("client-2")
+    for party in ("server", "client-1", "client-3"):
+        assert f"client-2 refuses: {rule}" in site.last_words(party)
+    assert site.result()["state"] == "failed"
+    assert site.result()["reason"] == f"client-2 refuses: {rule}"
+    rules(site, "client-2", "max_rounds = 300\n")
+    with local.running(again := renewed(site)):
+        again.wait(120)
+    expected = helpers.check_labels(again, parts)
+    known = again.result()["geometry_known"]
+    assert known["of"] == FEATURES
+    assert 2 * (K - 1) <= known["directions"] <= min(FEATURES, K + (K - 1) * expected.rounds)
+    assert again.result()["history"][-1]["directions"] == known["directions"]
+    words = f"geometry known: {known['directions']} of {FEATURES} directions"
+    for party in ("server", *CLIENTS):
+        assert helpers.said(again, party, words), party
+
+
+@pytest.mark.slow
+def test_a_new_job_after_a_refusal_begins_with_fresh_shares(tmp_path: Path) -> None:
+    site, parts, _ = given_up(tmp_path)
+    rules(site, "client-2", "")
+    with local.running(again := renewed(site, "--new")):
+        again.wait(120)
+    helpers.check_labels(again, parts)
+    for client in CLIENTS:
+        said = helpers.said(again, client, "the server begins a new job")
+        assert said is not None
+        assert said["shares"] == "fresh"
+    assert again.result()["history"][0]["directions"] == 0, "fresh shares are counted from nothing"
+
+
+@pytest.mark.slow
+def test_kept_shares_serve_another_job_and_are_counted_on(tmp_path: Path) -> None:
+    site, parts = make(tmp_path)
+    for client in CLIENTS:
+        rules(site, client, "keep_shares = true\n")
+    with local.running(site):
+        site.wait(120)
+    first = site.result()
+    assert all(first["bytes"]["sharing_sent"].values())
+    with local.running(again := renewed(site, "--new")):
+        again.wait(120)
+    helpers.check_labels(again, parts)
+    second = again.result()
+    assert first["geometry_known"] == second["geometry_known"]
+    known = {record["directions"] for record in second["history"]}
+    assert known == {first["geometry_known"]["directions"]}, "the same start asks nothing new of the same rows"
+    assert not any(second["bytes"]["sharing_sent"].values()), "nobody had to share again"
+
+
+def test_rules_that_cannot_fit_are_told_before_joining(tmp_path: Path) -> None:
+    site, _ = make(tmp_path)
+    other = tmp_path / "strict.toml"
+    other.write_text("least_privacy = 2\n")
+    files = (site.kit("client-1"), tmp_path / "client-1.parquet", tmp_path / "out.parquet")
+    code, _, err = helpers.outcome(helpers.launch(helpers.client_call(*files, "--policy", str(other))))
+    assert code == 2
+    reason = "policy.toml does not allow this federation.toml: least_privacy = 2, but privacy = 1"
+    assert helpers.error_line(err) == f"error: {reason}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("singleton", "the assignment leaves rows out; only a partition of all rows is answered here"),
+        ("repeat", f"the server asks something else than before as round {K + 1}, attempt 1"),
+    ],
+)
+def test_a_changed_server_is_left_by_every_client(tmp_path: Path, kind: str, words: str) -> None:
+    site, _ = make(tmp_path)
+    call = [sys.executable, "-m", "tests.integration.misbehaving", kind]
+    files = ["--kit", str(site.kit("server")), "--out", str(tmp_path), "--log-format", "json"]
+    server = helpers.launch([*call, *files], cwd=ROOT)
+    try:
+        for client in CLIENTS:
+            site.start(client)
+        assert ends(site, *CLIENTS) == dict.fromkeys(CLIENTS, 4)
+        for client in CLIENTS:
+            assert site.last_words(client) == f"error: {words}"
+    finally:
+        site.stop()
+        server.kill()
+        helpers.outcome(server)

@@ -1,0 +1,291 @@
+"""The guard: every request of an honest server passes, whatever restarts; everything else is refused and changes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secfc import federation
+from secfc.coins import Coins
+from secfc.decoding import Distances
+from secfc.distances import Labels
+from secfc.errors import ConfigError, Malformed, OutOfTurn, Refused, SecfcError
+from secfc.events import RoundRequest
+from secfc.leakage import Leakage
+from secfc.lloyd import Clustering, Phase, Request
+from secfc_client.guard import Guard
+from secfc_client.policy import Policy
+from tests.protocol.joined import deal, digest_of, make_federation, plan_of, unchanged
+
+K, ROWS, FEATURES = 3, 24, 5
+SESSION, SHARES, KEY = b"s" * 32, b"x" * 32, b"k" * 32
+
+
+def guard(seeding: str = "random", policy: Policy | None = None, kept: bytes = b"", **changes: Any) -> Guard:
+    agreed = make_federation(5, seeding=seeding, features=FEATURES, **changes)
+    made = Guard(agreed, plan_of(agreed), policy, kept)
+    made.begin(SESSION, SHARES, ROWS, KEY)
+    return made
+
+
+def ask(number: int, labels: Labels, columns: Sequence[int] | None = None, attempt: int = 1) -> RoundRequest:
+    wanted = np.unique(labels[labels >= 0]).tolist() if columns is None else columns
+    return RoundRequest(number, attempt, (0, 1, 2), tuple(wanted), digest_of(labels), 0, 60.0)
+
+
+def refused(one: Guard, request: RoundRequest, labels: Labels, error: type[SecfcError], words: str) -> None:
+    with unchanged(one), pytest.raises(error, match=words) as caught:
+        one.admit(request, labels)
+    assert caught.type is error
+
+
+def partition(seed: int = 0) -> Labels:
+    labels = np.random.default_rng(seed).integers(0, K, ROWS, dtype=np.int32)
+    labels[:K] = range(K)
+    return labels
+
+
+def chosen(*rows: int) -> Labels:
+    labels = np.full(ROWS, -1, dtype=np.int32)
+    labels[list(rows)] = range(len(rows))
+    return labels
+
+
+# --- an honest server ----------------------------------------------------------------------------------------------------
+
+
+def honest(start: str, seed: int, forget_at: set[int]) -> Iterator[Request]:
+    """Every request of a job; at the given numbers the server is restarted after it asked once."""
+    rows = deal(seed, [8, 9, 7], FEATURES, spread=4)
+    made = plan_of(make_federation(3, features=FEATURES, seeding=start))
+    members = federation.share(made, rows, np.split(np.arange(ROWS), [8, 17]))
+    machine = Clustering(ROWS, K, start=start, coins=Coins(bytes([seed])))
+    distances = Distances(made.field, ROWS, K)
+    while machine.phase is not Phase.DONE:
+        if machine.number in forget_at:
+            yield machine.request
+            machine.forget()
+            distances = Distances(made.field, ROWS, K)
+        request = machine.request
+        yield request
+        uploads = {j: members[j].answer(request, bytes(32), (0, 1, 2), 1) for j in range(3)}
+        federation.decode(made, request, uploads, distances)
+        machine.absorb(distances)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    start=st.sampled_from(["k-means++", "random", "separation"]),
+    seed=st.integers(0, 60),
+    forget_at=st.sets(st.integers(1, 12), max_size=4),
+    restart_at=st.sets(st.integers(1, 12), max_size=4),
+)
+def test_an_honest_server_is_never_refused(start: str, seed: int, forget_at: set[int], restart_at: set[int]) -> None:
+    """Restarts of the server, and of the client that keeps `kept`; the meter is that of all requests."""
+    mine, meter = guard(start), Leakage(ROWS, FEATURES)
+    for attempt, request in enumerate(honest(start, seed, forget_at), start=1):
+        asked = ask(request.number, request.labels, request.columns, attempt)
+        mine.admit(asked, request.labels)
+        meter = meter.after(request.labels, request.columns)
+        if request.number in restart_at:
+            mine = guard(start, kept=mine.kept())
+        mine.admit(asked, request.labels)
+        assert mine.leakage is not None
+        assert mine.leakage.count == meter.count
+
+
+# --- order ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_number_keeps_its_assignment_and_columns() -> None:
+    one, labels = guard(), partition()
+    one.admit(ask(4, labels, (0, 2)), labels)
+    for mine in (one, guard(kept=one.kept())):  # a restarted client knows it too
+        other = partition(1)
+        refused(mine, ask(4, other, (0, 2)), other, OutOfTurn, "something else than before as round 4, attempt 1")
+        refused(mine, ask(4, labels, (0, 1)), labels, OutOfTurn, "something else than before")
+        swapped = dataclasses.replace(ask(4, labels, (0, 2)), responders=(0, 1, 3))
+        refused(mine, swapped, labels, OutOfTurn, "something else than before")
+        refused(mine, ask(4, other, (0, 2), attempt=2), other, OutOfTurn, "repeats round 4 with another assignment")
+        refused(mine, ask(4, labels, (0, 1), attempt=2), labels, OutOfTurn, "repeats round 4 with other columns")
+        refused(mine, ask(3, labels, attempt=9), labels, OutOfTurn, "goes back to an earlier round")
+        refused(mine, ask(0, labels), labels, OutOfTurn, "goes back to an earlier round")
+        mine.admit(ask(4, labels, (0, 2)), labels)
+        mine.admit(ask(4, labels, (0, 2), attempt=2), labels)
+        mine.admit(ask(4, labels, (0, 1, 2), attempt=1 << 16), labels)
+        refused(mine, ask(4, labels, (0, 2), attempt=1), labels, OutOfTurn, "goes back to an earlier round")
+
+
+def test_another_session_numbers_anew() -> None:
+    one, labels = guard(), partition()
+    one.admit(ask(7, labels), labels)
+    refused(one, ask(1, labels), labels, OutOfTurn, "goes back")
+    one.begin(b"t" * 32, SHARES, ROWS, KEY)
+    one.admit(ask(1, labels), labels)
+
+
+def test_no_more_rounds_than_agreed() -> None:
+    one, labels = guard(max_rounds=5), partition()
+    one.admit(ask(5, labels), labels)
+    refused(one, ask(6, labels), labels, OutOfTurn, "beyond max_rounds = 5 of federation.toml")
+    seeded = guard("k-means++", max_rounds=5)
+    seeded.admit(ask(K + 5, labels), labels)
+    refused(seeded, ask(K + 6, labels), labels, OutOfTurn, "beyond max_rounds")
+
+
+# --- shapes --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [(3,), (0, 0), (1, 0), (0, 1 << 31), (-1,)])
+def test_impossible_columns(columns: tuple[int, ...]) -> None:
+    refused(guard(), ask(1, partition(), columns), partition(), Malformed, "impossible columns")
+
+
+def test_a_partition_leaves_no_row_out() -> None:
+    """Else the server could ask for the distances to any one row, in any round."""
+    for seeding, first in (("random", 1), ("k-means++", K + 1), ("separation", K + 1)):
+        left_out = partition()
+        left_out[5] = -1
+        for number in (first, first + 2):
+            refused(guard(seeding), ask(number, left_out), left_out, Malformed, "leaves rows out")
+            refused(guard(seeding), ask(number, chosen(2)), chosen(2), Malformed, "leaves rows out")
+    guard("separation").admit(ask(K + 2, left_out), left_out)
+    refused(guard("k-means++"), ask(K + 2, left_out), left_out, Malformed, "leaves rows out")
+
+
+def twice(row: int, other: int) -> Labels:
+    """Two rows in one cluster."""
+    return np.maximum(chosen(row, other) - 1, chosen(row)).astype(np.int32)
+
+
+@pytest.mark.parametrize(
+    ("labels", "columns"),
+    [(chosen(3), ()), (chosen(3, 4, 5), (0, 1, 2)), (partition(), (1,)), (partition(), (0, 1, 2)), (twice(3, 4), (0,))],
+)
+def test_the_second_request_of_the_seeding_knows_two_rows(labels: Labels, columns: tuple[int, ...]) -> None:
+    words = "must know 2 single rows and nothing else|newest row are asked for"
+    refused(guard("k-means++"), ask(2, labels, columns), labels, Malformed, words)
+
+
+def test_the_seeding_grows_by_one_and_exchanges_nothing() -> None:
+    one = guard("k-means++")
+    one.admit(ask(1, chosen(7)), chosen(7))
+    refused(one, ask(2, chosen(8, 9), (1,)), chosen(8, 9), OutOfTurn, "exchanges rows")
+    refused(one, ask(2, chosen(9, 7), (1,)), chosen(9, 7), OutOfTurn, "exchanges rows")
+    one.admit(ask(2, chosen(7, 9), (1,)), chosen(7, 9))
+    restarted = guard("k-means++", kept=one.kept())
+    for mine in (one, restarted):
+        refused(mine, ask(3, chosen(7, 8, 9), (2,)), chosen(7, 8, 9), OutOfTurn, "exchanges rows")
+        refused(
+            mine, ask(3, chosen(7, 9, 8), (0, 2)), chosen(7, 9, 8), Malformed, "newest row are asked for, or to all"
+        )
+        mine.admit(ask(3, chosen(7, 9, 8), (2,)), chosen(7, 9, 8))
+
+
+# --- the policy ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_policy_limits_requests() -> None:
+    one, labels = guard(policy=Policy(max_rounds=3)), partition()
+    one.admit(ask(3, labels), labels)
+    refused(one, ask(4, labels), labels, Refused, r"policy\.toml: max_rounds = 3, and this is request 4")
+
+
+def test_the_policy_limits_directions() -> None:
+    one = guard(policy=Policy(max_directions=3))
+    one.admit(ask(1, partition(1)), partition(1))
+    assert one.leakage is not None
+    assert one.leakage.count == K - 1
+    words = r"policy\.toml: max_directions = 3, and this request would make it 4 of 5"
+    refused(one, ask(2, partition(2)), partition(2), Refused, words)
+    one.admit(ask(2, partition(1)), partition(1))  # nothing new: still answered
+    one.admit(ask(3, partition(3), (0,)), partition(3))
+    assert one.leakage.count == 3
+
+
+def test_the_policy_has_a_size_floor_for_every_cluster_not_only_those_asked_for() -> None:
+    """All other columns of a partition tell of a small cluster as well as its own."""
+    labels = np.array([0] * 10 + [1] * 11 + [2] * 3, dtype=np.int32)
+    guard(policy=Policy(smallest_cluster=3)).admit(ask(1, labels), labels)
+    strict = guard(policy=Policy(smallest_cluster=4))
+    words = r"policy\.toml: smallest_cluster = 4, but one has 3 \(an empty cluster takes one row"
+    refused(strict, ask(1, labels), labels, Refused, words)
+    refused(strict, ask(1, labels, (0, 1)), labels, Refused, words)
+    two = np.minimum(labels, 1)
+    strict.admit(ask(1, two), two)  # an empty cluster has no centre, and is not asked for
+
+
+# --- the meter -----------------------------------------------------------------------------------------------------------
+
+
+def test_requests_that_were_not_seen_are_counted_at_their_most() -> None:
+    seen, gap = guard(), guard()
+    for number in (1, 2):
+        seen.admit(ask(number, partition(number)), partition(number))
+    gap.admit(ask(2, partition(2)), partition(2))
+    assert seen.leakage is not None
+    assert gap.leakage is not None
+    assert seen.leakage.count == 4
+    assert gap.leakage.count == K + (K - 1)
+
+
+def test_requests_missed_at_the_end_are_counted_once() -> None:
+    one = guard("k-means++")
+    one.admit(ask(2, chosen(3, 4), (1,)), chosen(3, 4))
+    assert one.leakage is not None
+    assert one.leakage.count == 1
+    one.finish(K + 2)  # a seed and one partition were not seen
+    for mine in (one, guard("k-means++", kept=one.kept())):
+        mine.finish(K + 2)
+        assert mine.leakage is not None
+        assert mine.leakage.count == 1 + 1 + K
+        assert mine.text() == "geometry known: 5 of 5 directions at most, as some requests were not seen here"
+    one.finish(1 << 63)
+    assert one.leakage.count == 5
+
+
+def test_the_meter_outlives_the_job_while_the_shares_do() -> None:
+    one = guard()
+    one.admit(ask(1, partition(1)), partition(1))
+    again = guard(kept=one.kept())
+    again.begin(b"t" * 32, SHARES, ROWS, KEY)
+    again.admit(ask(1, partition(1)), partition(1))
+    assert again.leakage is not None
+    assert again.leakage.count == 2
+    again.admit(ask(2, partition(2)), partition(2))
+    assert again.leakage.count == 4
+
+
+def test_with_others_rows_changed_what_ours_gave_away_stays() -> None:
+    one = guard()
+    one.admit(ask(1, partition(1)), partition(1))
+    again = guard(kept=one.kept())
+    again.begin(b"t" * 32, b"y" * 32, ROWS + 2, KEY)
+    labels = np.concatenate([partition(1), np.zeros(2, np.int32)])
+    again.admit(ask(1, labels), labels)
+    assert again.leakage is not None
+    assert (again.leakage.count, again.leakage.total) == (5, 5), "all known at most: 3 ranks before, 3 now"
+
+
+def test_open_uploads_count_every_segment() -> None:
+    agreed = make_federation(7, seeding="random", features=6, uploads="open", segments=2)
+    one = Guard(agreed, plan_of(agreed))
+    one.begin(SESSION, SHARES, ROWS, KEY)
+    one.admit(ask(1, partition(1)), partition(1))
+    assert one.leakage is not None
+    assert one.leakage.text() == "geometry known: 4 of 6 directions"
+
+
+@pytest.mark.parametrize("damage", [b"\0\0\0\2{}", b"\0\0\0\1x", b"x", b"\xff\xff\xff\xff{}"])
+def test_what_cannot_be_read_is_told(damage: bytes) -> None:
+    with pytest.raises(ConfigError, match="remove the state folder"):
+        guard(kept=damage)
+    good = guard().kept()
+    with pytest.raises(ConfigError, match="remove the state folder"):
+        guard(kept=good[:-1])
