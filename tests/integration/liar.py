@@ -13,7 +13,10 @@ requests before.
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +24,13 @@ import numpy.typing as npt
 
 from secfc import events
 from secfc.field import Layout, Words
+from secfc.local import Local
 from secfc_client.participant import Participant
+from tests.integration import helpers
 
 LIES = ("random", "one", "offset", "malformed")
 OFFSET = 7
+ROOT = Path(__file__).parents[2]
 
 
 def falsified(kind: str, layout: Layout, words: Words) -> Words:
@@ -60,6 +66,23 @@ def lying(kind: str, first: int, honest: Any) -> Any:
         return falsified(kind, self.plan.shape(len(labels), sizes, request.columns).layout, words)
 
     return answer
+
+
+def start(site: Local, client: str, kind: str, first: int = 1) -> None:
+    """A client of a local federation that lies; its process is the site's to end."""
+    call = helpers.client_call(site.kit(client), site.folder / f"{client}.parquet", site.labels_file(client))
+    at = call.index("secfc_client")
+    call[at : at + 1] = ["tests.integration.liar", "--lie", kind, "--from", str(first)]
+    with open(site.log(client), "ab") as log:
+        site.processes[client] = subprocess.Popen(
+            call,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=os.environ | site.environment,
+            cwd=ROOT,
+            start_new_session=True,
+        )
 
 
 def option(name: str, default: str) -> str:
