@@ -134,13 +134,14 @@ def test_the_meter_goes_on_with_the_same_shares_and_anew_with_others() -> None:
     work, kept = completed(old)
     assert work.leakage.count == 2
     roster = {one.name: one for one in old.coordinator.roster()}
+    coins = {name: member.coin for name, member in old.coordinator.members.items()}
     same = Server(3, (3, 4, 5), seeding="random")
-    same.coordinator.resume(roster, (), work.clustering.state(), [], 1, same.now, leakage=kept)
+    same.coordinator.resume(roster, (), work.clustering.state(), [], 1, same.now, leakage=kept, coins=coins)
     assert same.coordinator.rounds is not None
     assert same.coordinator.rounds.leakage.count == 2
     fresh = {name: dataclasses.replace(one, share_set=bytes(16)) for name, one in roster.items()}
     other = Server(3, (3, 4, 5), seeding="random")
-    other.coordinator.resume(fresh, (), work.clustering.state(), [], 1, other.now, leakage=kept)
+    other.coordinator.resume(fresh, (), work.clustering.state(), [], 1, other.now, leakage=kept, coins=coins)
     assert other.coordinator.rounds is not None
     assert other.coordinator.rounds.leakage.count == 0
 

@@ -18,13 +18,7 @@ TEXT = (ROOT / "docs" / "privacy.md").read_text()
 FREE = "<!-- no claim -->"
 
 PENDING = {
-    "a-floor-refuses-single-rows-and-says-why",
-    "a-misbehaving-server-is-caught",
-    "a-refusal-names-its-rule-and-ends-the-job",
     "centres-open-by-consent-above-the-floor",
-    "coins-are-committed-and-revealed",
-    "policy-is-enforced-at-the-client",
-    "tests/unit/test_policy.py::test_every_key",
 }
 
 _NOTE = re.compile(r"^\[\^([\w-]+)\]:(.*)$", re.MULTILINE)
