@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from secfc import __version__, config, exits, fixedpoint, kit, logs, plan
+from secfc import __version__, config, exits, fixedpoint, kit, logs, plan, textfile
+from secfc.centers import Opened
 from secfc.errors import ConfigError, DataError, InvalidInput
 from secfc.logs import say
 from secfc_client import data
+from secfc_client.opening import Opener
 from secfc_client.participant import Participant
+from secfc_client.policy import TO_NOBODY, Policy
 from secfc_client.runner import Runner, blame
 from secfc_client.store import Store
 
@@ -26,6 +29,20 @@ log = logging.getLogger("secfc.client")
 @click.option("--data", "data_path", required=True, type=click.Path(path_type=Path), help="Rows: CSV or Parquet.")
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Where to write the rows with their cluster."
+)
+@click.option(
+    "--centers",
+    "centers_path",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Where to write the centres if they are opened (CSV); default: centers.csv beside --out.",
+)
+@click.option(
+    "--open-centers",
+    type=click.Choice(config.AUDIENCES),
+    default=TO_NOBODY,
+    show_default=True,
+    help="Whom this site lets see the centres, if federation.toml opens them.",
 )
 @click.option("--id", "id_column", default=None, help="A column that names rows; kept, not clustered, never sent.")
 @click.option("--features", default=None, help="Columns to cluster by, comma-separated; default: federation.toml's.")
@@ -39,6 +56,8 @@ def command(
     kit_path: Path,
     data_path: Path,
     out: Path,
+    centers_path: Path | None,
+    open_centers: str,
     id_column: str | None,
     features: str | None,
     state: Path | None,
@@ -59,6 +78,9 @@ def command(
     federation = loaded.federation
     made = plan.of(federation)
     data.preflight_output(out)
+    target = centers_path or out.with_name("centers.csv")
+    if federation.centers != TO_NOBODY:
+        data.preflight_centers(target, out)
     table = data.load(
         data_path,
         feature_count=federation.features,
@@ -72,17 +94,26 @@ def command(
         raise DataError(f"{data_path}: {len(table)} rows exceed max_rows = {federation.max_rows} of federation.toml")
     rows = fixedpoint.quantise(table.features, federation.bound, federation.precision, table.feature_names)
     store = Store(state or kit_path / "state")
+    rules = Policy(open_centers=open_centers)
 
     def prepare() -> tuple[Participant, Runner]:
         secrets = store.secrets(federation.digest(), rows)
         participant = Participant(federation, made, loaded.party_name, rows, secrets, kit.verifier(loaded))
         return participant, Runner(loaded, participant, store, bind or federation.client(loaded.party_name).bind, wait)
 
-    return asyncio.run(_run(prepare, table, out, store, (log_format, quiet)))
+    def keep(opened: Opened) -> None:
+        textfile.write(target, opened.table(table.feature_names), "choose another --centers")
+        say(log, "centres written", file=target, clusters=len(opened.clusters))
+
+    async def open_to_all(participant: Participant) -> None:
+        await Opener(loaded, participant, rules).run(keep)
+
+    return asyncio.run(_run(prepare, open_to_all, table, out, store, (log_format, quiet)))
 
 
 async def _run(
     prepare: Callable[[], tuple[Participant, Runner]],
+    open_to_all: Callable[[Participant], Awaitable[None]],
     table: data.Table,
     out: Path,
     store: Store,
@@ -99,7 +130,14 @@ async def _run(
             say(log, "the labels were written before; the job is over", file=out)
             return 0
         participant, runner = prepare()
-    job = asyncio.create_task(runner.run())
+
+    async def finish() -> None:  # the labels first: they do not depend on anybody's consent
+        await asyncio.to_thread(data.write, table, participant.own_labels(), out)
+        store.note_written()
+        say(log, "labels written", file=out, column=data.cluster_column(table))
+        await open_to_all(participant)
+
+    job = asyncio.create_task(runner.run(finish))
     if not await _wait(job, stopped, runner, style):
         await runner.stop("stopped by its operator")
         click.echo("stopped; start the same command again to go on", err=True)
@@ -109,9 +147,6 @@ async def _run(
         known = blame(error)
         await runner.stop(str(known) if known else "an unexpected error")
         raise known or error
-    await asyncio.to_thread(data.write, table, participant.own_labels(), out)
-    store.note_written()
-    say(log, "labels written", file=out, column=data.cluster_column(table))
     if await runner.done():
         store.clear()  # not before: until the server knows, the same command must be able to go on
     return 0

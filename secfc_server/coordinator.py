@@ -21,10 +21,12 @@ from enum import Enum
 from math import nan
 
 from secfc import events, start, wire
+from secfc.centers import Opened, needed
 from secfc.coins import Coins
-from secfc.config import Federation
+from secfc.config import SERVER, Federation
 from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, SecfcError, Unavailable, WrongSender
 from secfc.lloyd import Clustering, Progress, State
+from secfc.opening import Gathering
 from secfc.plan import Plan
 from secfc_server.rounds import RoundRecord, Rounds, Work
 
@@ -106,6 +108,7 @@ class Coordinator:
         self.members = {name: Member() for name in federation.roster}
         self.phase_seconds: dict[str, float] = {}
         self.rounds: Rounds | None = None
+        self.centers: Gathering | None = None
         self.changes = 0  # grows with everything a follower may want to know
         self._verify = verify
         self._since = now
@@ -309,6 +312,24 @@ class Coordinator:
         if complete:
             member.pace = (member.pace + now - started) / 2 if member.pace else now - started
         return complete
+
+    def open_centers(self, sender: str, part: events.CentersPart) -> None:
+        """A piece of a client's answer to opening the centres, if the server may see them."""
+        self.member(sender)
+        if self.federation.centers != SERVER:
+            raise OutOfTurn("the centres of this federation are not for the server")
+        if self.phase is not Phase.FINISHED or self.rounds is None:
+            raise OutOfTurn("the job is not finished; try again in a moment")
+        if self.centers is None:
+            session = events.session(self._digest, self._introductions())
+            self.centers = Gathering(self.federation, self.plan, session, self.rounds.clustering.labels)
+        self.centers.take(self._index[sender], part)
+
+    def opened_centers(self) -> Opened:
+        """The centres, from what clients have given; raises JobFailed, saying who is lacking, or Malformed."""
+        if self.centers is None:
+            raise JobFailed(f"centres were not opened: 0 of {needed(self.plan.code)} needed clients consent")
+        return self.centers.opened()
 
     def take_work(self) -> Work | None:
         """The decoding of a round whose uploads are complete; handed out once."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from secfc.errors import ConfigError
+from secfc import textfile
 from secfc_server.coordinator import Coordinator
 
 FILE = "result.json"
@@ -70,9 +69,4 @@ def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
 
 def write(path: Path, result: dict[str, Any]) -> None:
     """Replace the file as a whole, so that a reader never sees half of it."""
-    temporary = path.with_name(path.name + ".new")
-    try:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None
+    textfile.write(path, json.dumps(result, indent=2) + "\n", "choose another --out")

@@ -100,6 +100,13 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         self.notify()
         return pb.ReportReply()
 
+    async def OpenCenters(self, request_iterator: AsyncIterator[pb.CentersChunk], context: Any) -> pb.CentersReceipt:
+        async with rpc.refusing(context):
+            sender = self._caller(context)
+            async for message in request_iterator:
+                self.coordinator.open_centers(sender, wire.centers_from(message))
+        return pb.CentersReceipt()
+
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         async with rpc.refusing(context):
             name = self._caller(context)

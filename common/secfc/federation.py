@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import masks, prg
+from secfc import centers, masks, prg
+from secfc.centers import Opened
 from secfc.decoding import Decoder, Distances
 from secfc.distances import CodedClusters, Labels
 from secfc.errors import DataError, InvalidInput
@@ -53,6 +54,7 @@ class Result:
     rounds: int
     converged: bool
     history: list[Round] = field(repr=False)
+    centers: Opened | None = None  # only if they are opened
 
 
 class Member:
@@ -90,6 +92,11 @@ class Member:
         keys = masks.signed_keys(self.index, self.plan.wishes.privacy, context, self._secrets)
         return self._clusters.upload(shape, weights, keys)
 
+    def centers(self, labels: Labels, clusters: Sequence[int]) -> Words:
+        """Its values for the centres of the final assignment, if it consents to opening them."""
+        self._clusters.assign(labels)
+        return centers.values(self.plan, self._clusters, clusters)
+
 
 def share(plan: Plan, rows: Sequence[Rows], positions: Sequence[npt.NDArray[np.int64]]) -> list[Member]:
     """Phase 1: every client shares its rows with all."""
@@ -113,6 +120,15 @@ def decode(plan: Plan, request: Request, uploads: dict[int, Words], distances: D
     decoder.finish(distances)
 
 
+def open_centers(plan: Plan, members: Sequence[Member], labels: Labels) -> Opened:
+    """The exact means of the final clusters, from everybody's values (ℓ+t would do; the others are checked)."""
+    sizes = np.bincount(labels, minlength=plan.wishes.clusters).astype(np.int64)
+    clusters = centers.large_enough(sizes, 1)
+    given = {member.index: member.centers(labels, clusters) for member in members}
+    sums = centers.decode(plan, clusters, sizes, given)
+    return Opened(clusters, tuple(sizes[list(clusters)].tolist()), sums, plan.wishes.precision)
+
+
 def run(
     plan: Plan,
     rows: Sequence[Rows],
@@ -121,11 +137,13 @@ def run(
     positions: Sequence[npt.NDArray[np.int64]] | None = None,
     choose: Callable[[int], Sequence[int]] | None = None,
     observe: Callable[[Round], None] | None = None,
+    reveal_centers: bool = False,
 ) -> Result:
     """Cluster the quantised rows of all clients.
 
     `clustering` makes the server's machine once the number of rows is known. `positions[j]` says where client j's rows stand
     in the order of all rows (default: by client, then as given). `choose` picks the R responders of a request.
+    `reveal_centers` opens the centres at the end.
     """
     rows, positions = _checked(plan, rows, positions)
     total = sum(len(part) for part in rows)
@@ -156,7 +174,8 @@ def run(
     loss = history[-1].inertia
     if loss is None:
         raise InvalidInput("a clustering ends with a Lloyd round")
-    return Result(machine.labels, machine.sizes, loss, machine.rounds, machine.converged, history)
+    opened = open_centers(plan, members, machine.labels) if reveal_centers else None
+    return Result(machine.labels, machine.sizes, loss, machine.rounds, machine.converged, history, opened)
 
 
 def in_data_units(plan: Plan, quantised: Fraction) -> float:
