@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,9 @@ def command(
         say(log, "centres written", file=target, clusters=len(opened.clusters))
 
     async def open_to_all(participant: Participant) -> None:
-        await Opener(loaded, participant, rules).run(keep)
+        # labels written by an earlier process: it may have given its values, and for another assignment none are given
+        mine = replace(rules, open_centers=TO_NOBODY) if store.written else rules
+        await Opener(loaded, participant, mine).run(keep)
 
     return asyncio.run(_run(prepare, open_to_all, table, out, store, (log_format, quiet)))
 

@@ -317,6 +317,7 @@ class Runner:
                 total=chunk.total,
                 words=wire.word_bytes(chunk.words),
                 compute_seconds=seconds,
+                session=self._participant.session,
             )
 
 

@@ -113,6 +113,7 @@ class Coordinator:
         self._verify = verify
         self._since = now
         self._digest = federation.digest()
+        self._session = b""  # once it is known
         self._attempts_before = 0
         self._index = {name: j for j, name in enumerate(federation.roster)}
 
@@ -312,6 +313,16 @@ class Coordinator:
         if complete:
             member.pace = (member.pace + now - started) / 2 if member.pace else now - started
         return complete
+
+    def check_session(self, sender: str, session: bytes) -> None:
+        """Raise unless an upload comes from a client of the roster and belongs to this job."""
+        self.member(sender)
+        if self.phase is not Phase.ROUNDS:
+            raise OutOfTurn("no distances are wanted now")
+        if not self._session:
+            self._session = events.session(self._digest, self._introductions())
+        if session != self._session:
+            raise OutOfTurn("this upload belongs to another job; follow this one for its rounds")
 
     def open_centers(self, sender: str, part: events.CentersPart) -> None:
         """A piece of a client's answer to opening the centres, if the server may see them."""

@@ -79,6 +79,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         async with rpc.refusing(context):
             sender = self._caller(context)
             async for message in request_iterator:
+                self.coordinator.check_session(sender, message.session)
                 chunk = wire.chunk_from(message)
                 name = (message.round, message.attempt)
                 self.coordinator.upload(sender, name, chunk, message.compute_seconds, self.now())

@@ -135,20 +135,22 @@ class Failed(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class UploadChunk(_message.Message):
-    __slots__ = ("round", "attempt", "offset", "total", "words", "compute_seconds")
+    __slots__ = ("round", "attempt", "offset", "total", "words", "compute_seconds", "session")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     round: int
     attempt: int
     offset: int
     total: int
     words: bytes
     compute_seconds: float
-    def __init__(self, round: _Optional[int] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ..., compute_seconds: _Optional[float] = ...) -> None: ...
+    session: bytes
+    def __init__(self, round: _Optional[int] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ..., compute_seconds: _Optional[float] = ..., session: _Optional[bytes] = ...) -> None: ...
 
 class UploadReply(_message.Message):
     __slots__ = ("received",)
