@@ -109,6 +109,8 @@ def command(
     async def open_to_all(participant: Participant) -> None:
         # labels written by an earlier process: it may have given its values, and for another assignment none are given
         mine = replace(rules, open_centers=TO_NOBODY) if store.written else rules
+        if federation.centers != TO_NOBODY:
+            textfile.remove(target, "choose another --centers")  # an earlier job's centres are not this one's
         await Opener(loaded, participant, mine).run(keep)
 
     return asyncio.run(_run(prepare, open_to_all, table, out, store, (log_format, quiet)))

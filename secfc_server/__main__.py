@@ -131,6 +131,7 @@ class _Job:
         self._journal = journal
         self._style = (log_format, quiet)
         self._started = time.monotonic()
+        self._resumed_finished = coordinator.phase is Phase.FINISHED and not coordinator.missing()
 
     def described(self) -> dict[str, object]:
         return result.describe(self._coordinator, time.monotonic() - self._started)
@@ -193,16 +194,16 @@ class _Job:
 
     def _open_centers(self) -> None:
         """Write the centres if the federation lets the server see them and enough clients have consented."""
-        federation = self._kit.federation
-        if federation.centers != config.SERVER:
+        federation, path = self._kit.federation, self._folder / CENTERS_FILE
+        if federation.centers != config.SERVER or self._resumed_finished:
             return
+        textfile.remove(path, "choose another --out")  # an earlier job's centres are not this one's
         try:
             opened = self._coordinator.opened_centers()
         except (JobFailed, PeerError) as error:
             say(log, str(error), level=logging.WARNING)
             return
         names = federation.feature_names or [f"x{f + 1}" for f in range(federation.features)]
-        path = self._folder / CENTERS_FILE
         textfile.write(path, opened.table(names), "choose another --out")
         say(log, "centres written", file=path, clusters=len(opened.clusters))
 

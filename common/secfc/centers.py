@@ -45,10 +45,11 @@ class Opened:
         return np.array([[_nearest(Fraction(x, size) * scale) for x in sums] for sums, size in rows], dtype=np.float64)
 
     def table(self, names: Sequence[str]) -> str:
-        """CSV: cluster, size, and a column for each feature; every number is exactly the float64 it stands for."""
+        """CSV: cluster, size (secfc_… if a feature has that name), and a column for each feature; every number is exactly
+        the float64 it stands for."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["cluster", "size", *names])
+        writer.writerow([*(f"secfc_{own}" if own in names else own for own in ("cluster", "size")), *names])
         for cluster, size, row in zip(self.clusters, self.sizes, self.means().tolist(), strict=True):
             writer.writerow([cluster, size, *map(repr, row)])
         return out.getvalue()

@@ -16,3 +16,11 @@ def write(path: Path, text: str, cure: str) -> None:
         os.replace(temporary, path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); {cure}") from None
+
+
+def remove(path: Path, cure: str) -> None:
+    """Remove the file if it is there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be removed ({error.strerror}); {cure}") from None

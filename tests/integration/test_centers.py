@@ -20,6 +20,9 @@ Centres = dict[int, tuple[int, list[float]]]
 def run(folder: Path, parts: helpers.Parts, k: int, consents: dict[str, str], **settings: Any) -> Local:
     """A whole job in which each client lets the centres be seen by whom `consents` says; default: nobody."""
     site = helpers.prepared(folder, parts, helpers.describe(parts, k, **settings))
+    if site.federation.centers != "nobody":  # what an earlier job left must not be taken for this one's
+        for party in site.federation.roster + (("server",) if site.federation.centers == "server" else ()):
+            site.centers_file(party).write_text("cluster,size\n7,7\n", encoding="utf-8")
     try:
         site.start("server")
         for name in site.federation.roster:

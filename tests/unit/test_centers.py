@@ -130,6 +130,7 @@ def test_the_table_reads_back_as_the_same_numbers() -> None:
     opened = Opened((0, 3), (3, 7), ((1, -5), (2, 10**9)), 4)
     lines = list(csv.reader(opened.table(["age, years", "x"]).splitlines()))
     assert lines[0] == ["cluster", "size", "age, years", "x"]
+    assert opened.table(["size", "x"]).startswith("cluster,secfc_size,size,x\n")
     assert [line[:2] for line in lines[1:]] == [["0", "3"], ["3", "7"]]
     assert [[float(x) for x in line[2:]] for line in lines[1:]] == opened.means().tolist()
 
