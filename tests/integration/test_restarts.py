@@ -18,7 +18,7 @@ def make(
     tmp_path: Path, sizes: tuple[int, ...] = (300, 500, 1, 399), **settings: object
 ) -> tuple[Local, helpers.Parts]:
     parts = helpers.split(helpers.mixture(sum(sizes), 12, 5, seed=3), sizes)
-    made = helpers.describe(parts, 6, precision=8, **({"seed": None} | settings))  # the coins must survive too
+    made = helpers.describe(parts, 6, precision=8, **settings)
     return helpers.prepared(tmp_path, parts, made, environment={"SECFC_THREADS": "1"}), parts
 
 
@@ -31,7 +31,7 @@ def kill(site: Local, party: str) -> None:
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("party", ["client-2", "server"])
 def test_killed_and_started_again(tmp_path: Path, party: str, moment: str) -> None:
-    site, parts = make(tmp_path)
+    site, parts = make(tmp_path, seed=None)  # the clients' coins must survive too
     with local.running(site):
         speaker = party if moment == "joined" else "server"  # the server says it of any client
         helpers.until(lambda: helpers.said(site, speaker, moment), f"{speaker} says {moment}")
