@@ -151,3 +151,31 @@ def test_a_client_that_is_gone_does_not_keep_the_others_from_opening(tmp_path: P
     sums = [rows[labels == h].sum(axis=0) / np.count_nonzero(labels == h) / 2.0**made.precision for h in range(3)]
     for name in site.federation.roster[:4]:
         assert [row for _, row in (opened(site, name) or {}).values()] == [each.tolist() for each in sums]
+
+
+@pytest.mark.slow
+def test_by_default_the_centres_are_beside_the_labels(tmp_path: Path) -> None:
+    parts = helpers.split(helpers.mixture(90, 3, 3), [30, 30, 30])
+    made = helpers.describe(parts, 3, centers="clients", features=3, feature_names=("age", "size", "weight, kg"))
+    site = helpers.prepared(tmp_path, parts, made, client_options=("--open-centers", "clients"))
+    (tmp_path / "own").mkdir()
+    call = helpers.client_call(
+        site.kit("client-3"),
+        tmp_path / "client-3.parquet",
+        tmp_path / "own" / "labels.csv",
+        *("--open-centers", "clients"),
+    )
+    last = helpers.launch(call)
+    try:
+        for party in ("server", "client-1", "client-2"):
+            site.start(party)
+        code, _, err = helpers.outcome(last, 180)
+        assert code == 0, err
+        site.wait(180)
+    finally:
+        last.kill()
+        site.stop()
+    header, centres = read(tmp_path / "own" / "centers.csv")
+    assert header == ["cluster", "secfc_size", "age", "size", "weight, kg"]
+    assert len(centres) == 3
+    assert read(site.centers_file("client-1")) == (header, centres)
