@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from secfc import __version__, config, exits, fixedpoint, identifiers, kit, logs, plan
+from secfc import __version__, config, exits, fixedpoint, identifiers, kit, logs, plan, textfile
+from secfc.centers import Opened
 from secfc.errors import ConfigError, DataError, InvalidInput, Refused
 from secfc.logs import say
 from secfc_client import data, naming, policy
 from secfc_client.guard import Guard
+from secfc_client.opening import Opener
 from secfc_client.participant import Participant
+from secfc_client.policy import TO_NOBODY
 from secfc_client.runner import NewJob, Runner, blame
 from secfc_client.store import Store
 
@@ -30,6 +35,19 @@ log = logging.getLogger("secfc.client")
 )
 @click.option(
     "--id", "id_column", default=None, help="A column that names rows; kept, not clustered, never sent as it is."
+)
+@click.option(
+    "--centers",
+    "centers_path",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Where to write the centres if they are opened (CSV); default: centers.csv beside --out.",
+)
+@click.option(
+    "--open-centers",
+    type=click.Choice(config.AUDIENCES),
+    default=None,
+    help="Whom this site lets see the centres, if federation.toml opens them; default: as policy.toml says.",
 )
 @click.option("--features", default=None, help="Columns to cluster by, comma-separated; default: federation.toml's.")
 @click.option(
@@ -56,6 +74,8 @@ def command(
     kit_path: Path,
     data_path: Path,
     out: Path,
+    centers_path: Path | None,
+    open_centers: str | None,
     id_column: str | None,
     features: str | None,
     policy_path: Path | None,
@@ -82,6 +102,9 @@ def command(
     policy.check(rules, federation)
     made = plan.of(federation)
     data.preflight_output(out)
+    target = centers_path or out.with_name("centers.csv")
+    if federation.centers != TO_NOBODY:
+        data.preflight_centers(target, out)
     table = data.load(
         data_path,
         feature_count=federation.features,
@@ -95,6 +118,8 @@ def command(
         raise DataError(f"{data_path}: {len(table)} rows exceed max_rows = {federation.max_rows} of federation.toml")
     rows = fixedpoint.quantise(table.features, federation.bound, federation.precision, table.feature_names)
     store = Store(state or kit_path / "state")
+    if open_centers is not None:
+        rules = replace(rules, open_centers=open_centers)
     if (write_ids or publish_ids) and not made.private:
         raise InvalidInput('rows have IDs only where membership = "private"; leave out --write-ids and --publish-ids')
     ids = naming.linked_ids(table, link_key or kit_path / config.LINK_KEY) if federation.ids == "linked" else None
@@ -112,13 +137,27 @@ def command(
         data.write(table, participant.own_labels(), out, named)
         say(log, "labels written", file=out, column=data.cluster_column(table))
 
+    def write_centers(opened: Opened) -> None:
+        textfile.write(target, opened.table(table.feature_names), "choose another --centers")
+        say(log, "centres written", file=target, clusters=len(opened.clusters))
+
+    async def finish(participant: Participant) -> None:
+        """The labels first: they do not depend on anybody's consent. Then the centres."""
+        # labels written by an earlier process: it may have given its values, and for another assignment none are given
+        mine = replace(rules, open_centers=TO_NOBODY) if store.written else rules
+        await asyncio.to_thread(write, participant)
+        store.note_written()
+        if federation.centers != TO_NOBODY:
+            textfile.remove(target, "choose another --centers")  # an earlier job's centres are not this one's
+        await Opener(loaded, participant, mine).run(write_centers)
+
     keep = rules.keep_shares and not made.private  # slots are another order of rows in every job
-    return asyncio.run(_run(prepare, write, out, store, keep, (log_format, quiet)))
+    return asyncio.run(_run(prepare, finish, out, store, keep, (log_format, quiet)))
 
 
 async def _run(
     prepare: Callable[[], tuple[Participant, Runner]],
-    write: Callable[[Participant], None],
+    finish: Callable[[Participant], Awaitable[None]],
     out: Path,
     store: Store,
     keep: bool,
@@ -136,7 +175,7 @@ async def _run(
             return 0
         participant, runner = prepare()
     while True:
-        job = asyncio.create_task(runner.run())
+        job = asyncio.create_task(runner.run(partial(finish, participant)))
         if not await _wait(job, stopped, runner, style):
             await runner.stop("stopped by its operator")
             click.echo("stopped; start the same command again to go on", err=True)
@@ -151,8 +190,6 @@ async def _run(
         known = blame(error)
         await runner.stop(str(known) if known else "an unexpected error", refused=isinstance(known, Refused))
         raise known or error
-    await asyncio.to_thread(write, participant)
-    store.note_written()
     if await runner.done():
         store.finish(keep=keep)  # not before: until the server knows, the same command must be able to go on
     return 0

@@ -139,6 +139,15 @@ def preflight_output(out: Path, table: Table | None = None) -> None:
             as_text(name, table.rows[name])
 
 
+def preflight_centers(path: Path, out: Path) -> None:
+    """The same for the file of the centres, which is CSV and not the labels' file."""
+    if not path.name.lower().endswith(".csv"):
+        raise DataError(f"{path}: the centres are written as CSV; choose a --centers that ends with .csv")
+    preflight_output(path)
+    if path.resolve() == out.resolve():
+        raise DataError(f"{path}: is the file of the labels too; choose another --centers")
+
+
 def _check_header(path: Path, names: list[str], wanted: list[str]) -> None:
     found = bool(wanted) and set(wanted) <= set(names)
     if not found and DELIMITERS[suffix_of(path)] and _looks_like_data(names):  # values, then: not to be shown

@@ -29,11 +29,12 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from secfc import assignments, events, identifiers, masks, start, summing
 from secfc.coins import Coins
-from secfc.config import Federation
+from secfc.config import AUDIENCES, Federation
 from secfc.distances import CodedClusters, Labels
 from secfc.errors import InvalidInput, JobFailed, Malformed, OutOfTurn, WrongSender
 from secfc.field import Words
 from secfc.identifiers import Ids
+from secfc.opening import Gathering
 from secfc.plan import Plan
 from secfc.sharing import CodedRows, ShareSet
 from secfc_client.alignment import Alignment
@@ -100,6 +101,7 @@ class Participant:
         self._alignment: Alignment | None = None
         self._pending: list[events.Assignment] = []
         self._versions: dict[int, Labels] = {}
+        self._centers: Gathering | None = None
         self._coins: Coins | None = None if federation.seed is None else start.agreed(federation.seed)
 
     @property
@@ -399,6 +401,30 @@ class Participant:
             raise Malformed("the final assignment leaves rows without a cluster")
         self.guard.finish(event.version)
         self.finished, self.phase = event, Phase.FINISHED
+
+    # --- after the end -------------------------------------------------------------------------------------------------
+
+    def centers(self) -> Gathering:
+        """Who consents to opening the centres, and with what; only once the final assignment is known."""
+        if self.federation.centers == AUDIENCES[0]:
+            raise OutOfTurn("the centres of this federation are opened to nobody")
+        if self.finished is None:
+            raise OutOfTurn("the job is not finished here yet; try again in a moment")
+        if self._centers is None:
+            labels = self._labels(self.finished.version)
+            self._centers = Gathering(self.federation, self.plan, self.session, labels)
+        return self._centers
+
+    def take_centers(self, sender: str, part: events.CentersPart) -> None:
+        """A piece of another client's answer to opening the centres."""
+        self.centers().take(self.peer(sender), part)
+
+    def final_clusters(self) -> CodedClusters:
+        """Our coded sums of the final clusters (heavy)."""
+        if self.finished is None:
+            raise JobFailed("the job is not finished")
+        self._clusters.assign(self._labels(self.finished.version))
+        return self._clusters
 
     def own_labels(self) -> Labels:
         """The clusters of our own rows, in their order."""

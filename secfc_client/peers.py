@@ -70,6 +70,13 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
         for chunk in wire.chunks(words, request.offset):
             yield share_chunk(request.session, request.share_set, chunk)
 
+    async def OpenCenters(self, request_iterator: AsyncIterator[pb.CentersChunk], context: Any) -> pb.CentersReceipt:
+        async with rpc.refusing(context):
+            sender = rpc.caller(context, self._participant.federation.name)
+            async for message in request_iterator:
+                self._participant.take_centers(sender, wire.centers_from(message))
+        return pb.CentersReceipt()
+
     def take(self, owner: str, session: bytes, share_set: bytes, chunk: events.Chunk) -> int:
         """A piece of an owner's shares, delivered or fetched."""
         received = self._participant.receive(owner, session, share_set, chunk)

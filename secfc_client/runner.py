@@ -12,7 +12,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from grpc import aio
@@ -62,8 +62,11 @@ class Runner:
         self._address = kit.federation.server.address
         self.line = "starting"  # for a terminal
 
-    async def run(self) -> None:
-        """Join, share, compute until the job is finished; the labels are then in the participant."""
+    async def run(self, finish: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Join, share, compute until the job is finished; the labels are then in the participant.
+
+        `finish` is what there is to do while other clients can still reach us.
+        """
         listener = rpc.server()
         grpc_stubs.add_ShareExchangeServicer_to_server(self._exchange, listener)
         checks = health.aio.HealthServicer()
@@ -77,6 +80,8 @@ class Runner:
             async with rpc.channel(self._kit, SERVER, self._address) as channel:
                 self._stub = grpc_stubs.CoordinatorStub(channel)
                 await self._until_over()
+            if finish is not None:
+                await finish()
         finally:
             self._cancel_sharing()
             await warming
@@ -399,6 +404,7 @@ class Runner:
                 total=chunk.total,
                 words=wire.word_bytes(chunk.words),
                 compute_seconds=seconds,
+                session=self._participant.session,
             )
 
 

@@ -13,8 +13,8 @@ import click
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from secfc import __version__, config, exits, kernels, kit, logs, plan, rpc
-from secfc.errors import ConfigError, InvalidInput, JobFailed
+from secfc import __version__, config, exits, kernels, kit, logs, plan, rpc, textfile
+from secfc.errors import ConfigError, InvalidInput, JobFailed, PeerError
 from secfc.kit import Kit
 from secfc.logs import say
 from secfc.v1 import secfc_pb2, secfc_pb2_grpc
@@ -24,6 +24,7 @@ from secfc_server.journal import Journal
 from secfc_server.service import Service
 
 log = logging.getLogger("secfc.server")
+CENTERS_FILE = "centers.csv"
 LINGER_SECONDS = 2.5  # after the end, so that clients and `secfc status --watch` hear of it
 
 
@@ -144,6 +145,7 @@ class _Job:
         self._journal = journal
         self._style = (log_format, quiet)
         self._started = time.monotonic()
+        self._resumed_finished = coordinator.phase is Phase.FINISHED and not coordinator.missing()
 
     def described(self) -> dict[str, object]:
         return result.describe(self._coordinator, time.monotonic() - self._started)
@@ -190,6 +192,7 @@ class _Job:
             await self._wait_for_labels(service, stopped)
             monitor.look(service.now())
             self._save()
+            self._open_centers()
         await asyncio.wait({stopped}, timeout=LINGER_SECONDS)
         return 0
 
@@ -202,6 +205,21 @@ class _Job:
             await asyncio.wait({stopped}, timeout=0.05)
         if self._coordinator.missing():
             say(log, "labels not fetched", level=logging.WARNING, missing=self._coordinator.missing())
+
+    def _open_centers(self) -> None:
+        """Write the centres if the federation lets the server see them and enough clients have consented."""
+        federation, path = self._kit.federation, self._folder / CENTERS_FILE
+        if federation.centers != config.SERVER or self._resumed_finished:
+            return
+        textfile.remove(path, "choose another --out")  # an earlier job's centres are not this one's
+        try:
+            opened = self._coordinator.opened_centers()
+        except (JobFailed, PeerError) as error:
+            say(log, str(error), level=logging.WARNING)
+            return
+        names = federation.feature_names or [f"x{f + 1}" for f in range(federation.features)]
+        textfile.write(path, opened.table(names), "choose another --out")
+        say(log, "centres written", file=path, clusters=len(opened.clusters))
 
     def _save(self) -> None:
         path = self._folder / result.FILE

@@ -26,13 +26,15 @@ from math import nan
 import numpy as np
 
 from secfc import events, identifiers, start, wire
+from secfc.centers import Opened, needed
 from secfc.coins import Coins
-from secfc.config import Federation
+from secfc.config import SERVER, Federation
 from secfc.distances import Labels
 from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, SecfcError, Unavailable, WrongSender
 from secfc.identifiers import Ids
 from secfc.leakage import Leakage
 from secfc.lloyd import Clustering, Progress, State
+from secfc.opening import Gathering
 from secfc.plan import Plan
 from secfc_server.alignment import Alignment, Opening
 from secfc_server.alignment import Result as Aligned
@@ -121,10 +123,12 @@ class Coordinator:
         self.alignment: Alignment | None = None  # with private membership, from the roster on
         self.rounds: Rounds | None = None
         self.liars: tuple[str, ...] = ()  # found and left out: they get assignments and labels, and are asked nothing
+        self.centers: Gathering | None = None
         self.changes = 0  # grows with everything a follower may want to know
         self._verify = verify
         self._since = now
         self._digest = federation.digest()
+        self._session = b""  # once it is known
         self._attempts_before = 0
         self._kept_leakage: tuple[bytes, Leakage] | None = None
         self._index = {name: j for j, name in enumerate(federation.roster)}
@@ -413,6 +417,34 @@ class Coordinator:
         if complete:
             member.pace = (member.pace + now - started) / 2 if member.pace else now - started
         return complete
+
+    def check_session(self, sender: str, session: bytes) -> None:
+        """Raise unless an upload comes from a client of the roster and belongs to this job."""
+        self.member(sender)
+        if self.phase is not Phase.ROUNDS:
+            raise OutOfTurn("no distances are wanted now")
+        if not self._session:
+            self._session = events.session(self._digest, self._introductions())
+        if session != self._session:
+            raise OutOfTurn("this upload belongs to another job; follow this one for its rounds")
+
+    def open_centers(self, sender: str, part: events.CentersPart) -> None:
+        """A piece of a client's answer to opening the centres, if the server may see them."""
+        self.member(sender)
+        if self.federation.centers != SERVER:
+            raise OutOfTurn("the centres of this federation are not for the server")
+        if self.phase is not Phase.FINISHED or self.rounds is None:
+            raise OutOfTurn("the job is not finished; try again in a moment")
+        if self.centers is None:
+            session = events.session(self._digest, self._introductions())
+            self.centers = Gathering(self.federation, self.plan, session, self.rounds.clustering.labels)
+        self.centers.take(self._index[sender], part)
+
+    def opened_centers(self) -> Opened:
+        """The centres, from what clients have given; raises JobFailed, saying who is lacking, or Malformed."""
+        if self.centers is None:
+            raise JobFailed(f"centres were not opened: 0 of {needed(self.plan.code)} needed clients consent")
+        return self.centers.opened()
 
     def take_work(self) -> Work | None:
         """The decoding of a round whose uploads are complete; handed out once."""

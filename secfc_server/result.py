@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from secfc import identifiers
-from secfc.errors import ConfigError
+from secfc import identifiers, textfile
 from secfc_server.coordinator import Coordinator, Phase
 
 FILE = "result.json"
@@ -77,7 +75,7 @@ def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
 
 def write(path: Path, result: dict[str, Any]) -> None:
     """Write the result."""
-    _replace(path, json.dumps(result, indent=2) + "\n")
+    textfile.write(path, json.dumps(result, indent=2) + "\n", "choose another --out")
 
 
 def write_published(path: Path, coordinator: Coordinator) -> list[str]:
@@ -91,15 +89,5 @@ def write_published(path: Path, coordinator: Coordinator) -> list[str]:
         if ids is not None:
             labels = coordinator.alignment.labels(ids, coordinator.labels()).tolist()
             lines += [f"{name},{text},{label}" for text, label in zip(identifiers.texts(ids), labels, strict=True)]
-    _replace(path, "\n".join(lines) + "\n")
+    textfile.write(path, "\n".join(lines) + "\n", "choose another --out")
     return names
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace the file as a whole, so that a reader never sees half of it."""
-    temporary = path.with_name(path.name + ".new")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None

@@ -80,6 +80,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         async with rpc.refusing(context):
             sender = self._caller(context)
             async for message in request_iterator:
+                self.coordinator.check_session(sender, message.session)
                 name = (message.round, message.attempt)
                 try:
                     chunk = wire.chunk_from(message)
@@ -127,6 +128,13 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
                 self._tell_link(sender, report)
         self.notify()
         return pb.ReportReply()
+
+    async def OpenCenters(self, request_iterator: AsyncIterator[pb.CentersChunk], context: Any) -> pb.CentersReceipt:
+        async with rpc.refusing(context):
+            sender = self._caller(context)
+            async for message in request_iterator:
+                self.coordinator.open_centers(sender, wire.centers_from(message))
+        return pb.CentersReceipt()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         async with rpc.refusing(context):

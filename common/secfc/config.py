@@ -28,11 +28,13 @@ MAX_COUNT = 2**31 - 1  # every count travels in 32 bits
 IDENTITY_DOMAIN = "secfc.internal"  # .internal is reserved for private use: nobody can own such a name in public DNS
 SERVER = "server"
 LINK_KEY = "link.key"  # in a client's kit: the clients' common key for linked IDs
+AUDIENCES = ("nobody", "clients", SERVER)  # who may see the final centres; each includes the ones before
 RESERVED_NAMES = (SERVER, "ca")  # "ca" is the authority's folder beside the kits
 
 _TOP_KEYS = (
     *("name", "k", "privacy", "dropouts", "liars", "uploads", "seeding", "segments", "membership", "ids"),
-    *("max_rows", "max_rounds", "features", "bound", "precision", "seed", "server", "client"),
+    *("max_rows", "max_rounds", "features", "bound", "precision", "seed", "centers", "centers_smallest"),
+    *("server", "client"),
 )
 _SERVER_KEYS = ("address", "bind", "names")
 _CLIENT_KEYS = ("name", *_SERVER_KEYS)
@@ -84,6 +86,8 @@ class Federation:
     clients: tuple[Party, ...]
     ids: str = "fresh"  # how rows are named where membership is private
     seed: str | None = None  # fixes the start, to repeat a run; without it the clients toss coins
+    centers: str = "nobody"  # who may see the final centres: nobody, the clients, or the server as well
+    centers_smallest: int = 1  # rows a cluster must have for its centre to be opened
 
     @property
     def n(self) -> int:
@@ -168,6 +172,8 @@ def parse(text: str, where: str) -> Federation:
         server=_party(Table(top.table("server"), where, "[server] ", _SERVER_KEYS), SERVER),
         clients=_clients(top),
         seed=top.words("seed") if "seed" in raw else None,
+        centers=top.choice("centers", AUDIENCES),
+        centers_smallest=top.integer("centers_smallest", 1, default=1),
     )
     _check_distinct((federation.server, *federation.clients), where)
     if federation.ids == "linked" and federation.membership != "private":

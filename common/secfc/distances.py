@@ -54,6 +54,11 @@ class CodedClusters:
         self.sizes = np.zeros(clusters, dtype=np.int64)
         self._sums = np.zeros((coded.field.lanes, clusters, coded.length))
 
+    @property
+    def sums(self) -> Residues:
+        """(L, k, s): the coded centre sums, as exact integers that are not reduced."""
+        return self._sums
+
     def assign(self, labels: Labels) -> int:
         """Take over a whole assignment (-1: in no cluster); returns how many rows moved."""
         if labels.shape != self.labels.shape:

@@ -45,6 +45,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     precision : fractional bits kept. None keeps as many as make bound · 2^precision = 2^20, a millionth of the bound;
         the field then gets as many lanes as m²·d·(2η)² < Q asks for, so nothing can overflow.
     max_iter : largest number of Lloyd rounds.
+    reveal_centers : whether all clients consent to opening the centres at the end.
     random_state : seed of the start; shares and masks always come from the operating system's generator.
 
     Attributes
@@ -53,7 +54,9 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     inertia_ : sum of squared distances to the nearest centre, exact for the quantised rows, in the units of X.
     n_iter_ : Lloyd rounds; n_features_in_ : features seen in fit.
 
-    There are no `cluster_centers_` and no `predict`: nobody learns the centres.
+    cluster_centers_ : only with `reveal_centers`: the exact means of the quantised rows, in the units of X.
+
+    Without `reveal_centers` there are no `cluster_centers_`, and there is no `predict`: nobody learns the centres.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         precision: int | None = None,
         max_iter: int = 300,
         random_state: Any = None,
+        reveal_centers: bool = False,
     ) -> None:
         self.n_clusters = n_clusters
         self.n_clients = n_clients
@@ -82,6 +86,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.precision = precision
         self.max_iter = max_iter
         self.random_state = random_state
+        self.reveal_centers = reveal_centers
 
     def fit(self, X: Any, y: Any = None, groups: Any = None, initial_labels: Any = None) -> Self:
         """Cluster the rows of X. `groups` says which client owns a row (default: n_clients equal runs); the result does
@@ -113,12 +118,16 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             machine,
             positions=None if made.private else positions,
             ids=None if ids is None else [ids[at] for at in positions],
+            reveal_centers=bool(self.reveal_centers),
         )
         self.labels_ = np.empty_like(result.labels)
         for at, slots in zip(positions, result.slots, strict=True):
             self.labels_[at] = result.labels[slots]
         self.inertia_ = result.inertia
         self.n_iter_ = result.rounds
+        self.__dict__.pop("cluster_centers_", None)  # of an earlier fit
+        if result.centers is not None:
+            self.cluster_centers_ = result.centers.means()
         return self
 
     def _plan(self, X: npt.NDArray[np.float64]) -> plan.Plan:

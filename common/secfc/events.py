@@ -157,6 +157,17 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class CentersPart:
+    """Whether a client consents to opening the centres, and a piece of its values for clusters of `smallest` rows or more."""
+
+    session: bytes
+    digest: bytes
+    consents: bool
+    smallest: int
+    chunk: Chunk
+
+
+@dataclass(frozen=True)
 class Held:
     """A client holds a share of every row, and reveals its coin."""
 

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import alignment, identifiers, masks, prg
+from secfc import alignment, centers, identifiers, masks, prg
+from secfc.centers import Opened
 from secfc.checking import Check
 from secfc.decoding import Decoder, Distances
 from secfc.distances import CodedClusters, Labels
@@ -62,6 +63,7 @@ class Result:
     history: list[Round] = field(repr=False)
     slots: list[Positions] = field(repr=False)  # where each client's rows stand in `labels`; each knows its own only
     liars: tuple[int, ...] = ()
+    centers: Opened | None = None  # only if they are opened
 
 
 class Member:
@@ -105,6 +107,11 @@ class Member:
         columns = self.plan.shape(len(request.labels), request.sizes, request.columns).columns
         context = masks.Context(session, self.plan.digest, request.number, attempt, responders, digest, columns)
         return masks.signed_keys(self.index, self.plan.wishes.privacy, context, self._secrets)
+
+    def centers(self, labels: Labels, clusters: Sequence[int]) -> Words:
+        """Its values for the centres of the final assignment, if it consents to opening them."""
+        self._clusters.assign(labels)
+        return centers.values(self.plan, self._clusters, clusters)
 
 
 def share(plan: Plan, rows: Sequence[Rows], positions: Sequence[Positions]) -> list[Member]:
@@ -160,6 +167,15 @@ def decode(
     return liars
 
 
+def open_centers(plan: Plan, members: Sequence[Member], labels: Labels) -> Opened:
+    """The exact means of the final clusters, from everybody's values (ℓ+t would do; the others are checked)."""
+    sizes = np.bincount(labels, minlength=plan.wishes.clusters).astype(np.int64)
+    clusters = centers.large_enough(sizes, 1)
+    given = {member.index: member.centers(labels, clusters) for member in members}
+    sums = centers.decode(plan, clusters, sizes, given)
+    return Opened(clusters, tuple(sizes[list(clusters)].tolist()), sums, plan.wishes.precision)
+
+
 def run(
     plan: Plan,
     rows: Sequence[Rows],
@@ -172,6 +188,7 @@ def run(
     tap: Callable[[Request, dict[int, Words]], None] | None = None,
     members: Sequence[Member] | None = None,
     lie: Callable[[int, Request, Words], Words] | None = None,
+    reveal_centers: bool = False,
 ) -> Result:
     """Cluster the quantised rows of all clients.
 
@@ -180,7 +197,7 @@ def run(
     `tap` is shown all that the server receives: what it asked for, and every responder's upload, byte for byte.
     `members` are those of an earlier `share` of these rows: another job on the same shares. With `plan.wishes.liars`, wrong
     uploads are found, and the request is asked again without their senders, who stay left out; `lie(client, request, upload)`
-    may falsify what a client sends, to try that.
+    may falsify what a client sends, to try that. `reveal_centers` opens the centres at the end.
 
     With private membership rows are ordered by their IDs instead: `ids[j]` are those of client j's rows (default: fresh).
     """
@@ -229,7 +246,10 @@ def run(
     loss = history[-1].inertia
     if loss is None:
         raise InvalidInput("a clustering ends with a Lloyd round")
-    return Result(machine.labels, machine.sizes, loss, machine.rounds, machine.converged, history, positions, liars)
+    opened = open_centers(plan, members, machine.labels) if reveal_centers else None
+    return Result(
+        machine.labels, machine.sizes, loss, machine.rounds, machine.converged, history, positions, liars, opened
+    )
 
 
 def pick(plan: Plan, live: Sequence[int], liars: Sequence[int]) -> tuple[int, ...]:

@@ -86,6 +86,9 @@ class Local:
     def labels_file(self, client: str) -> Path:
         return self.folder / f"{client}.labels.parquet"
 
+    def centers_file(self, party: str) -> Path:
+        return self.folder / ("centers.csv" if party == config.SERVER else f"{party}.centers.csv")
+
     @property
     def result_file(self) -> Path:
         return self.folder / "result.json"
@@ -105,6 +108,7 @@ class Local:
             call = ["-m", "secfc_server", *common, "--out", str(self.folder), *self.server_options]
         else:
             files = ["--data", str(self.folder / f"{party}.parquet"), "--out", str(self.labels_file(party))]
+            files += ["--centers", str(self.centers_file(party))]
             call = ["-m", "secfc_client", *common, *files, *self.client_options]
         with open(self.log(party), "ab") as log, _signals_deferred():
             self.processes[party] = subprocess.Popen(  # noqa: S603 - our own modules

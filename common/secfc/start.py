@@ -56,14 +56,11 @@ def tossed(session: bytes, members: Sequence[events.Introduction], coins: Sequen
 
 def check_assignment(seeding: str, coins: Coins, clusters: int, version: int, labels: Labels) -> None:
     """Raise WrongSender if an assignment that the coins determine, whole or in part, is another one."""
+    choosing = seeding != "random" and version <= clusters  # k-means++ still chooses rows, and goes on from the first
+    if version > 1 and not choosing:
+        return
     first = Clustering(len(labels), clusters, start=seeding, coins=coins).labels
-    if version <= 1:
-        fair = np.array_equal(labels, first)
-    elif seeding != "random" and version <= clusters:  # k-means++ still chooses rows, and goes on from the first
-        fair = np.array_equal(labels == 0, first == 0)
-    else:
-        fair = True
-    if not fair:
+    if not np.array_equal(*((labels, first) if version <= 1 else (labels == 0, first == 0))):
         raise WrongSender(
             "the server does not begin where the clients' coins say; it is not honest, or runs another version"
         )

@@ -195,7 +195,7 @@ def chunks(words: Words, first: int = 0) -> Iterator[events.Chunk]:
         yield events.Chunk(offset, total, words[offset : offset + CHUNK_WORDS])
 
 
-def chunk_from(message: pb.UploadChunk | pb.ShareChunk | pb.SumChunk) -> events.Chunk:
+def chunk_from(message: pb.UploadChunk | pb.ShareChunk | pb.SumChunk | pb.CentersChunk) -> events.Chunk:
     """Checked for length and fit; residues are checked by who knows the layout."""
     if len(message.words) > CHUNK_BYTES or len(message.words) % 8:
         raise Malformed(f"a chunk holds whole 64-bit words, at most {CHUNK_BYTES} bytes")
@@ -203,6 +203,26 @@ def chunk_from(message: pb.UploadChunk | pb.ShareChunk | pb.SumChunk) -> events.
         raise Malformed("a chunk reaches beyond its total")
     words = np.frombuffer(message.words, dtype="<u8")
     return events.Chunk(message.offset, message.total, words)
+
+
+def centers_to(value: events.CentersPart) -> pb.CentersChunk:
+    return pb.CentersChunk(
+        session=value.session,
+        assignment_digest=value.digest,
+        consents=value.consents,
+        smallest=value.smallest,
+        offset=value.chunk.offset,
+        total=value.chunk.total,
+        words=word_bytes(value.chunk.words),
+    )
+
+
+def centers_from(message: pb.CentersChunk) -> events.CentersPart:
+    session = exactly(message.session, 32, "a session")
+    digest = exactly(message.assignment_digest, 32, "an assignment's digest")
+    if message.smallest > 1 << 31:
+        raise Malformed("a size floor is beyond 2^31 rows")
+    return events.CentersPart(session, digest, message.consents, message.smallest, chunk_from(message))
 
 
 def word_bytes(words: Words) -> bytes:

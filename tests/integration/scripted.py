@@ -172,6 +172,7 @@ class Scripted(stubs.ShareExchangeServicer):
     def upload_chunk(self, request: events.RoundRequest, answer: Words, **changes: Any) -> pb.UploadChunk:
         """A whole upload as one chunk, truthful but for the given fields."""
         fields: dict[str, Any] = {
+            "session": self.me.session,
             "round": request.number,
             "attempt": request.attempt,
             "offset": 0,

@@ -289,7 +289,7 @@ def test_an_upload_whose_last_word_came_but_whose_end_did_not(trio: Trio) -> Non
     answer = mine.me.answer(asked)
     for name in ("client-1", "client-2"):
         other = kit.load(trio.site.kit(name))
-        until(lambda o=other: stands_at(o, asked, len(answer), len(answer)), f"{name} has answered")
+        until(lambda o=other: stands_at(o, mine.me.session, asked, len(answer), len(answer)), f"{name} has answered")
     messages = Held(mine.upload_chunk(asked, answer))
     call = mine.stub.Upload.future(iter(messages), timeout=CALL)
     try:
@@ -310,16 +310,16 @@ def test_an_upload_that_breaks_off_is_resumed_where_it_stopped(trio: Trio) -> No
     half = len(answer) // 2
     messages = Held(mine.upload_chunk(asked, answer, words=wire.word_bytes(answer[:half])))
     call = mine.stub.Upload.future(iter(messages), timeout=CALL)
-    until(lambda: stands_at(mine, asked, half, len(answer)), "half of the words have arrived")
+    until(lambda: stands_at(mine, mine.me.session, asked, half, len(answer)), "half of the words have arrived")
     call.cancel()
     messages.release()
     mine.upload(mine.upload_chunk(asked, answer, offset=half, words=wire.word_bytes(answer[half:])))
     trio.finish()
 
 
-def stands_at(sender: Scripted | Kit, asked: events.RoundRequest, offset: int, total: int) -> bool:
+def stands_at(sender: Scripted | Kit, session: bytes, asked: events.RoundRequest, offset: int, total: int) -> bool:
     """Whether the server expects a sender's words from that offset: it takes none from there, and refuses elsewhere."""
-    empty = pb.UploadChunk(round=asked.number, attempt=asked.attempt, offset=offset, total=total)
+    empty = pb.UploadChunk(session=session, round=asked.number, attempt=asked.attempt, offset=offset, total=total)
     own = sender.kit if isinstance(sender, Scripted) else sender
     with helpers.dial(own, "server") as channel:
         try:

@@ -146,11 +146,13 @@ def calls(stub: stubs.CoordinatorStub, rival: Scripted) -> dict[str, Callable[[]
     )
     chunk = pb.UploadChunk(round=1, attempt=1, offset=0, total=1, words=bytes(8))
     stopped = pb.ReportRequest(instance=rival.instance, stopped=pb.Stopped(reason="an attack"))
+    centers = pb.CentersChunk(session=bytes(32), assignment_digest=bytes(32))
     return {
         "Join": lambda: stub.Join(join, timeout=CALL),
         "Follow": lambda: list(stub.Follow(pb.FollowRequest(instance=rival.instance), timeout=CALL)),
         "Upload": lambda: stub.Upload(iter([chunk]), timeout=CALL),
         "Report": lambda: stub.Report(stopped, timeout=CALL),
+        "OpenCenters": lambda: stub.OpenCenters(iter([centers]), timeout=CALL),
         "Status": lambda: stub.Status(pb.StatusRequest(), timeout=CALL),
     }
 
@@ -515,6 +517,11 @@ UPLOADS: dict[str, tuple[Uploads, grpc.StatusCode, str]] = {
         lambda rival, asked, words: rival.upload_chunk(asked, words, round=asked.number + 1),
         CODE.FAILED_PRECONDITION,
         "is over",
+    ),
+    "another session": (
+        lambda rival, asked, words: rival.upload_chunk(asked, words, session=bytes(32)),
+        CODE.FAILED_PRECONDITION,
+        "belongs to another job",
     ),
     "a round before the first": (
         lambda rival, asked, words: rival.upload_chunk(asked, words, round=0),

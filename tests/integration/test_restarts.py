@@ -31,9 +31,10 @@ def kill(site: Local, party: str) -> None:
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("party", ["client-2", "server"])
 def test_killed_and_started_again(tmp_path: Path, party: str, moment: str) -> None:
-    site, parts = make(tmp_path)
+    site, parts = make(tmp_path, seed=None)  # the clients' coins must survive too
     with local.running(site):
-        helpers.until(lambda: helpers.said(site, "server", moment), f"the server says {moment}")
+        speaker = party if moment == "joined" else "server"  # the server says it of any client
+        helpers.until(lambda: helpers.said(site, speaker, moment), f"{speaker} says {moment}")
         kill(site, party)
         if party != "server" and not (site.kit(party) / "state" / "secrets.json").exists():
             assert moment == "finished"  # it was through, and the server knew: starting it again would be a new job

@@ -265,6 +265,7 @@ class Joined:
 
     def upload(self, name: str, data: bytes) -> None:
         message = pb.UploadChunk.FromString(data)
+        self.coordinator.check_session(name, message.session)
         chunk = wire.chunk_from(message)
         asked = (message.round, message.attempt)
         self.coordinator.upload(name, asked, chunk, message.compute_seconds, self.now)
@@ -335,7 +336,7 @@ class Joined:
         name = (request.number, request.attempt)
         kept = site.answered.setdefault(name, words.tobytes())
         assert kept == words.tobytes(), "the same request gives the same bytes"
-        queue = deque(upload_chunks(request, words))
+        queue = deque(upload_chunks(site.participant, request, words))
         site.sending = Sending(request, queue)
 
     def send(self, site: Site) -> None:
@@ -458,7 +459,8 @@ class Joined:
         """A chunk that was taken before comes again: refused, and nothing changes."""
         assert site.sending is not None
         words = np.frombuffer(site.answered[site.sending.request.number, site.sending.request.attempt], dtype="<u8")
-        message = next(upload_chunks(dataclasses.replace(site.sending.request, received=0), words))
+        again = dataclasses.replace(site.sending.request, received=0)
+        message = next(upload_chunks(site.participant, again, words))
         attempt = self.coordinator.rounds.attempt if self.coordinator.rounds else None
         if attempt is None or attempt.decoder.received(site.participant.index) == 0:
             return
@@ -617,7 +619,7 @@ def settle(participant: Participant, owner: str) -> None:
         participant.settle(owner, words)
 
 
-def upload_chunks(request: events.RoundRequest, words: Words) -> Iterator[bytes]:
+def upload_chunks(sender: Participant, request: events.RoundRequest, words: Words) -> Iterator[bytes]:
     for chunk in wire.chunks(words, request.received):
         yield pb.UploadChunk(
             round=request.number,
@@ -626,6 +628,7 @@ def upload_chunks(request: events.RoundRequest, words: Words) -> Iterator[bytes]
             total=chunk.total,
             words=wire.word_bytes(chunk.words),
             compute_seconds=0.01,
+            session=sender.session,
         ).SerializeToString()
 
 

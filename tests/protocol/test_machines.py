@@ -253,7 +253,7 @@ def test_a_round_whose_last_stream_breaks_after_its_last_chunk_is_decoded(tmp_pa
     with small_chunks():
         while rounds.attempt is not None and rounds.attempt.decoder.missing():
             for site in job.sites.values():
-                if site.sending is None or site.sending.queue:
+                if site.sending is None or site.sending.queue or site.sending.request.number < 2:
                     for action in job._enabled(site):
                         action()
     broken = [site for site in job.sites.values() if site.sending is not None]

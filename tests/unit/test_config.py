@@ -107,6 +107,8 @@ def test_missing_key_is_named(key: str) -> None:
         ("k = 3", 'k = 3\nseed = ""', "seed: must be 1 to 200 characters"),
         ("k = 3", 'k = 3\nseed = "a\\tb"', "seed: must be 1 to 200 characters without control characters"),
         ("k = 3", "k = 3\nseed = 7", "seed: must be a string in quotes, not 7"),
+        ("k = 3", 'k = 3\ncenters = "all"', "centers: must be one of nobody, clients, server, not 'all'"),
+        ("k = 3", "k = 3\ncenters_smallest = 0", "centers_smallest: must be a whole number from 1"),
         ("privacy = 1", "privacy = -1", "privacy: must"),
         ("privacy = 1", "privcy = 1", "unknown key 'privcy'; did you mean \"privacy\"?"),
         ("privacy = 1", "zzzzzz = 1", "unknown key 'zzzzzz'; known are name, k,"),
@@ -262,6 +264,8 @@ def federations(draw: st.DrawFn) -> Federation:
         precision=draw(st.integers(-60, 60)),
         server=parties[0],
         clients=tuple(parties[1:]),
+        centers=draw(st.sampled_from(["nobody", "clients", "server"])),
+        centers_smallest=draw(counts),
         seed=draw(st.none() | printable.filter(lambda text: len(text) <= 200)),
     )
 

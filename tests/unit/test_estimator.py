@@ -10,7 +10,7 @@ from sklearn.datasets import load_iris, make_blobs
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import check_estimator
 
-from secfc import SecureKMeans
+from secfc import SecureKMeans, fixedpoint
 from secfc.errors import DataError, InvalidInput, PlanError
 
 
@@ -77,3 +77,17 @@ def test_impossible_parameters_say_what_fits() -> None:
         SecureKMeans(2, seeding="forgy").fit(np.eye(4))
     with pytest.raises(InvalidInput, match="raise n_clients"):
         SecureKMeans(2, n_clients=3).fit(np.eye(4), groups=[1, 2, 3, 4])
+
+
+def test_centres_are_revealed_on_request_only() -> None:
+    X = np.random.default_rng(3).normal(size=(60, 4))
+    model = SecureKMeans(n_clusters=3, random_state=0, reveal_centers=True).fit(X)
+    lam = 2.0 ** fixedpoint.precision_for(2.0 ** np.ceil(np.log2(np.abs(X).max())), 20)
+    rows = np.floor(X * lam)
+    expected = [rows[model.labels_ == h].sum(axis=0) / np.count_nonzero(model.labels_ == h) / lam for h in range(3)]
+    np.testing.assert_array_equal(model.cluster_centers_, expected)
+    np.testing.assert_allclose(
+        model.cluster_centers_, [X[model.labels_ == h].mean(axis=0) for h in range(3)], atol=1e-5
+    )
+    model.set_params(reveal_centers=False).fit(X)
+    assert not hasattr(model, "cluster_centers_")

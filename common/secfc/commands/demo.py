@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from secfc import central, config, exits, federation, fixedpoint, local, plan
+from secfc.centers import Opened
 from secfc.coins import Coins
 from secfc.commands.plan import size
 from secfc.errors import InvalidInput
@@ -53,6 +54,7 @@ class Rows:
 @click.option("--data", type=click.Path(path_type=Path), help="Cluster this CSV or Parquet file instead of a mixture.")
 @click.option("--id", "id_column", help="A column of --data that names rows and is not clustered.")
 @click.option("--columns", help="Columns of --data to cluster by, comma-separated; default: all but --id.")
+@click.option("--centers", is_flag=True, help="Open the centres to the clients at the end, and check them.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the clusters and the inertia to this PNG.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep kits, logs, labels and result in this new folder.")
 @click.option("--timeout", type=float, default=600.0, show_default=True, help="Seconds the whole demo may take.")
@@ -70,6 +72,7 @@ def command(
     data: Path | None,
     id_column: str | None,
     columns: str | None,
+    centers: bool,
     plot: Path | None,
     keep: Path | None,
     timeout: float,
@@ -92,14 +95,14 @@ def command(
         bound=chosen.bound,
         precision=fixedpoint.precision_for(chosen.bound, bits=16),
         seed=str(seed),
+        centers="clients" if centers else "nobody",
     )
     agreed = plan.of(made)
     if plot is not None:
         _pyplot()
     with _folder(keep) as folder:
-        site = local.Local(made, folder)
-        if agreed.private:
-            site.client_options = ("--write-ids",)  # in the clients' own files: the comparison needs the order of rows
+        own_ids = ["--write-ids"] if agreed.private else []  # in the clients' own files: the comparison needs the order
+        site = local.Local(made, folder, client_options=["--open-centers", made.centers, *own_ids])
         site.prepare(np.array_split(chosen.values, clients))
         with _ended_by_sigterm(), local.running(site):
             _watch(site, timeout, quiet=as_json)
@@ -208,9 +211,23 @@ def _compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, An
         "bytes": _bytes(result),
         "history": [step["inertia"] for step in result["history"] if step["inertia"] is not None],
     }
+    if made.centers != "nobody":
+        outcome["centers"] = _opened(site, quantised, labels)
     if chosen.truth is not None:
         outcome["accuracy"] = accuracy(chosen.truth, labels, made.k)
     return outcome
+
+
+def _opened(site: local.Local, quantised: npt.NDArray[np.int64], labels: npt.NDArray[np.int32]) -> dict[str, Any]:
+    """The centres as each client wrote them, and whether all are the exact means."""
+    made = site.federation
+    sizes = np.bincount(labels, minlength=made.k)
+    sums = tuple(tuple(quantised[labels == h].sum(axis=0).tolist()) for h in range(made.k))
+    names = [f"x{f + 1}" for f in range(made.features)]
+    expected = Opened(tuple(range(made.k)), tuple(sizes.tolist()), sums, made.precision)
+    files = [site.centers_file(name) for name in made.roster]
+    same = [file.exists() and file.read_text(encoding="utf-8") == expected.table(names) for file in files]
+    return {"exact": all(same), "means": expected.means().tolist() if all(same) else None}
 
 
 def _bytes(result: dict[str, Any]) -> dict[str, Any]:
@@ -250,6 +267,10 @@ def _show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None
         ("inertia", f"{outcome['inertia']:.6g}"),
         ("identical to central Lloyd", "yes" if outcome["identical_to_central"] else "NO"),
     ]
+    if "centers" in outcome:
+        rows.append(
+            ("centres, opened to clients", "the exact means" if outcome["centers"]["exact"] else "NOT the means")
+        )
     if outcome.get("accuracy") is not None:
         rows.append(("accuracy", f"{100 * outcome['accuracy']:.1f} % of rows in their true cluster"))
     phases = ", ".join(

@@ -151,20 +151,22 @@ class Failed(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class UploadChunk(_message.Message):
-    __slots__ = ("round", "attempt", "offset", "total", "words", "compute_seconds")
+    __slots__ = ("round", "attempt", "offset", "total", "words", "compute_seconds", "session")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     round: int
     attempt: int
     offset: int
     total: int
     words: bytes
     compute_seconds: float
-    def __init__(self, round: _Optional[int] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ..., compute_seconds: _Optional[float] = ...) -> None: ...
+    session: bytes
+    def __init__(self, round: _Optional[int] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ..., compute_seconds: _Optional[float] = ..., session: _Optional[bytes] = ...) -> None: ...
 
 class SumChunk(_message.Message):
     __slots__ = ("context", "offset", "total", "words")
@@ -347,3 +349,25 @@ class ShareReceipt(_message.Message):
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     received: int
     def __init__(self, received: _Optional[int] = ...) -> None: ...
+
+class CentersChunk(_message.Message):
+    __slots__ = ("session", "assignment_digest", "consents", "smallest", "offset", "total", "words")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CONSENTS_FIELD_NUMBER: _ClassVar[int]
+    SMALLEST_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    session: bytes
+    assignment_digest: bytes
+    consents: bool
+    smallest: int
+    offset: int
+    total: int
+    words: bytes
+    def __init__(self, session: _Optional[bytes] = ..., assignment_digest: _Optional[bytes] = ..., consents: _Optional[bool] = ..., smallest: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ...) -> None: ...
+
+class CentersReceipt(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

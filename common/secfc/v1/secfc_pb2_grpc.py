@@ -65,6 +65,11 @@ class CoordinatorStub:
                 request_serializer=secfc_dot_v1_dot_secfc__pb2.ReportRequest.SerializeToString,
                 response_deserializer=secfc_dot_v1_dot_secfc__pb2.ReportReply.FromString,
                 _registered_method=True)
+        self.OpenCenters = channel.stream_unary(
+                '/secfc.v1.Coordinator/OpenCenters',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.CentersChunk.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.CentersReceipt.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/secfc.v1.Coordinator/Status',
                 request_serializer=secfc_dot_v1_dot_secfc__pb2.StatusRequest.SerializeToString,
@@ -120,6 +125,14 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OpenCenters(self, request_iterator, context):
+        """A client's answer to opening the centres, and its values if it consents. Only if federation.toml says centers = "server";
+        FAILED_PRECONDITION else, and before the job is finished. Deadline: 60 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """What the server is doing; any party of the federation may ask. Deadline: 10 s.
         """
@@ -159,6 +172,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.Report,
                     request_deserializer=secfc_dot_v1_dot_secfc__pb2.ReportRequest.FromString,
                     response_serializer=secfc_dot_v1_dot_secfc__pb2.ReportReply.SerializeToString,
+            ),
+            'OpenCenters': grpc.stream_unary_rpc_method_handler(
+                    servicer.OpenCenters,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.CentersChunk.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.CentersReceipt.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -340,6 +358,33 @@ class Coordinator:
             _registered_method=True)
 
     @staticmethod
+    def OpenCenters(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/secfc.v1.Coordinator/OpenCenters',
+            secfc_dot_v1_dot_secfc__pb2.CentersChunk.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.CentersReceipt.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Status(request,
             target,
             options=(),
@@ -392,6 +437,11 @@ class ShareExchangeStub:
                 request_serializer=secfc_dot_v1_dot_secfc__pb2.FetchRequest.SerializeToString,
                 response_deserializer=secfc_dot_v1_dot_secfc__pb2.ShareChunk.FromString,
                 _registered_method=True)
+        self.OpenCenters = channel.stream_unary(
+                '/secfc.v1.ShareExchange/OpenCenters',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.CentersChunk.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.CentersReceipt.FromString,
+                _registered_method=True)
 
 
 class ShareExchangeServicer:
@@ -421,6 +471,14 @@ class ShareExchangeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OpenCenters(self, request_iterator, context):
+        """The caller's answer to opening the centres, and its values if it consents. Only if federation.toml opens them;
+        FAILED_PRECONDITION until the receiver knows that the job is finished: try again. Deadline: 60 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShareExchangeServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -438,6 +496,11 @@ def add_ShareExchangeServicer_to_server(servicer, server):
                     servicer.Fetch,
                     request_deserializer=secfc_dot_v1_dot_secfc__pb2.FetchRequest.FromString,
                     response_serializer=secfc_dot_v1_dot_secfc__pb2.ShareChunk.SerializeToString,
+            ),
+            'OpenCenters': grpc.stream_unary_rpc_method_handler(
+                    servicer.OpenCenters,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.CentersChunk.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.CentersReceipt.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -522,6 +585,33 @@ class ShareExchange:
             '/secfc.v1.ShareExchange/Fetch',
             secfc_dot_v1_dot_secfc__pb2.FetchRequest.SerializeToString,
             secfc_dot_v1_dot_secfc__pb2.ShareChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenCenters(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/secfc.v1.ShareExchange/OpenCenters',
+            secfc_dot_v1_dot_secfc__pb2.CentersChunk.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.CentersReceipt.FromString,
             options,
             channel_credentials,
             insecure,

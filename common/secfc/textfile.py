@@ -1,0 +1,26 @@
+"""Text files that are there as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from secfc.errors import ConfigError
+
+
+def write(path: Path, text: str, cure: str) -> None:
+    """Replace the file as a whole, so that a reader never sees half of it. `cure` says what to do if that fails."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")  # parties may share a folder
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); {cure}") from None
+
+
+def remove(path: Path, cure: str) -> None:
+    """Remove the file if it is there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be removed ({error.strerror}); {cure}") from None
