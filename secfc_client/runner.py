@@ -264,6 +264,8 @@ class Runner:
             if not self._participant.missing():
                 break
             await self._settled.wait()
+            if self._exchange.failure is not None:
+                raise self._exchange.failure
 
     async def _insist(self, report: events.Report) -> None:
         while True:

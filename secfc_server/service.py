@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from secfc import config, events, rpc, wire
-from secfc.errors import JobFailed, SecfcError, WrongSender
+from secfc.errors import ConfigError, JobFailed, SecfcError, Unavailable, WrongSender
 from secfc.logs import say
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
@@ -41,7 +41,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             self.coordinator.join(self._caller(context), request.federation_digest, instance, introduction, self.now())
             roster = self.coordinator.roster()
             if roster:
-                await asyncio.to_thread(self._journal.joined, roster)
+                await self._keep(self._journal.joined, roster)
         self.notify()
         return pb.JoinReply()
 
@@ -91,9 +91,11 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             sender, report = self._caller(context), wire.report_from(request)
             self.coordinator.report(sender, request.instance, report, self.now())
             if isinstance(report, events.Done):
-                await asyncio.to_thread(self._journal.done, sender)
+                await self._keep(self._journal.done, sender)
             if isinstance(report, events.Unreachable):
                 self._tell_link(sender, report)
+            if isinstance(report, events.Stopped):
+                say(log, "a client stopped", level=logging.WARNING, client=sender, reason=report.reason)
         self.notify()
         return pb.ReportReply()
 
@@ -103,6 +105,15 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             if name not in (config.SERVER, *self.coordinator.members):
                 raise WrongSender("only the server and the clients of the roster may ask how the job goes")
         return status(self.coordinator, time.monotonic() - self._started)
+
+    async def _keep(self, write: Callable[[Any], None], what: Any) -> None:
+        """Write to the journal. If that fails the server ends, not the caller: what is not kept must not be relied on."""
+        try:
+            await asyncio.to_thread(write, what)
+        except ConfigError as error:
+            self.coordinator.fail(error, self.now())
+            self.notify()
+            raise Unavailable("the server cannot keep its journal, and stops; its log says why") from None
 
     # --- driving -----------------------------------------------------------------------------------------------------
 
@@ -178,7 +189,7 @@ def status(coordinator: Coordinator, seconds: float) -> pb.StatusReply:
             for name, member in coordinator.members.items()
         ],
         round=last.number if last else 0,
-        attempt=rounds.attempt.number if rounds and rounds.attempt else 0,
+        attempt=rounds.tries if rounds else 0,
         changed=last.changed if last else 0,
         seconds=seconds,
         reason=str(coordinator.failure or ""),
