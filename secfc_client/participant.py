@@ -7,6 +7,9 @@ Phases and what moves them:
     ROUNDS    assignments arrive, requests are answered with uploads                                          → FINISHED
     any       the server says that the job has failed                                                         → FAILED
 
+Assignments are taken from SHARING on: a client that comes back to a job that ended without it gets its labels even if
+shares it lost cannot be had any more.
+
 What no honest server says is refused with an error; the caller then ends the client.
 
 The client trusts its own federation file and its CA, nothing else: it computes session, plan, weights and masks by itself,
@@ -245,8 +248,8 @@ class Participant:
     # --- rounds --------------------------------------------------------------------------------------------------------
 
     def _assignment(self, piece: events.Assignment) -> None:
-        if self.phase is not Phase.ROUNDS:
-            raise OutOfTurn("an assignment comes before all shares are here")
+        if self.phase is Phase.JOINING:
+            raise OutOfTurn("an assignment comes before the roster")
         pending = self._pending if piece.offset else []
         first = pending[0] if pending else piece
         if (first.version, first.base, first.total) != (piece.version, piece.base, piece.total):
@@ -280,7 +283,11 @@ class Participant:
             raise Malformed("responders must be in roster order")
         if masks.assignment_digest(labels.astype("<i4").tobytes()) != request.assignment_digest:
             raise Malformed("the assignment is not the one the request speaks of")
-        return request if self.index in request.responders else None
+        if self.index not in request.responders:
+            return None
+        if self.phase is not Phase.ROUNDS:
+            raise OutOfTurn("distances are wanted before all shares are here")
+        return request
 
     def answer(self, request: events.RoundRequest) -> Words:
         """The upload for a request that `handle` returned (heavy). The same request gives the same bytes."""

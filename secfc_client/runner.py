@@ -194,7 +194,7 @@ class Runner:
         self._describe(event)
         if isinstance(event, events.Roster) and self._held is not None:
             await self._insist(self._held)  # the server may have restarted since it heard that
-        if isinstance(event, events.Assignment):
+        if isinstance(event, events.RoundRequest | events.Finished) and not self._participant.missing():
             await self._sharing_done()
         request = self._participant.handle(event)
         if self._participant.phase is Phase.SHARING and self._sharing is None:
@@ -279,10 +279,9 @@ class Runner:
                 await asyncio.sleep(0.5)
 
     async def _sharing_done(self) -> None:
-        """Rounds begin when the server has heard that all hold all shares, ours included; so this does not wait long."""
-        if self._sharing is None:
-            raise OutOfTurn("the server sends an assignment before the roster")
-        await self._sharing
+        """With all shares here, what is left of the exchange is short: preparing the rounds, and telling the server."""
+        if self._sharing is not None:
+            await self._sharing
 
     # --- rounds --------------------------------------------------------------------------------------------------------
 
