@@ -90,7 +90,8 @@ class Participant:
         self._pairwise: dict[int, bytes] = {}
         self._incoming: dict[int, _Incoming] = {}
         self._held: set[int] = set()
-        self._pending: list[events.Assignment] = []
+        self._pending = bytearray()  # of the assignment that is arriving
+        self._pending_of = (0, 0, 0)  # its version, base and total
         self._versions: dict[int, Labels] = {}
         self._answered = (0, 0)
 
@@ -250,18 +251,18 @@ class Participant:
     def _assignment(self, piece: events.Assignment) -> None:
         if self.phase is Phase.JOINING:
             raise OutOfTurn("an assignment comes before the roster")
-        pending = self._pending if piece.offset else []
-        first = pending[0] if pending else piece
-        if (first.version, first.base, first.total) != (piece.version, piece.base, piece.total):
+        whole = (piece.version, piece.base, piece.total)
+        expected = len(self._pending) if piece.offset else 0
+        if expected and self._pending_of != whole:
             raise Malformed("the pieces of an assignment do not belong together")
-        expected = sum(len(p.data) for p in pending)
         if piece.offset != expected or piece.total > assignments.largest(self._edges[-1], self.federation.k):
             raise Malformed("a piece of an assignment is out of order or too long")
-        self._pending = [*pending, piece]
-        if expected + len(piece.data) < piece.total:
+        if not expected:
+            self._pending, self._pending_of = bytearray(), whole
+        self._pending += piece.data
+        if len(self._pending) < piece.total:
             return
-        data = b"".join(p.data for p in self._pending)
-        self._pending = []
+        data, self._pending = bytes(self._pending), bytearray()
         base = self._versions.get(piece.base)
         labels = assignments.decode(data, self._edges[-1], self.federation.k, base)
         self._versions = {piece.version: labels}

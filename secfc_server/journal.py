@@ -3,11 +3,13 @@
 Kept: which federation the job belongs to, the coins' seed, everybody's introduction, who has its labels, and after every
 completed request the clustering's state and its record. Not kept: what clients tell again when they come back, and uploads,
 distances and attempts, which a restarted server asks for again. `epoch` counts the server's starts; attempts are numbered
-from it, so that no restart reuses an attempt's number.
+from it, so that no restart reuses an attempt's number. Every value carries a digest of itself: a file that was damaged
+without SQLite's noticing is refused, rather than clustered on.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 import threading
@@ -27,11 +29,12 @@ from secfc_server.rounds import RoundRecord
 FILE = "journal.sqlite"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS members (name TEXT PRIMARY KEY, introduction TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0);
-CREATE TABLE IF NOT EXISTS rounds (number INTEGER PRIMARY KEY, record TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), fields TEXT NOT NULL, labels BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS members (name TEXT PRIMARY KEY, introduction BLOB NOT NULL, done INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS rounds (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), fields BLOB NOT NULL, labels BLOB NOT NULL);
 """
-_VERSION = b"1"
+_VERSION = b"2"
+_SEAL = 16  # bytes of a value's digest
 _BYTES = ("share_set", "x25519", "nonce", "certificate", "signature")
 
 
@@ -74,7 +77,8 @@ class Journal:
 
     def begin(self, seed: bytes) -> Kept:
         """Count a start, and tell what is kept; `seed` becomes the job's if it has none yet."""
-        epoch = int(self._fact("epoch") or b"0") + 1
+        with self._translated():
+            epoch = int(self._fact("epoch") or b"0") + 1
         kept_seed = self._fact("seed") or seed
         self._put(epoch=b"%d" % epoch, seed=kept_seed)
         with self._translated():
@@ -105,9 +109,10 @@ class Journal:
         fields = {name: value for name, value in asdict(state).items() if name != "labels"}
         labels = state.labels.astype("<i4").tobytes()
         with self._transaction() as database:
-            row = (record.number, json.dumps(asdict(record)))
+            row = (record.number, _sealed_text(asdict(record)))
             database.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?)", row)
-            database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (json.dumps(fields), labels))
+            kept = (_sealed_text(fields), _sealed(labels))
+            database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", kept)
 
     def close(self) -> None:
         with self._translated():
@@ -123,16 +128,17 @@ class Journal:
         found = self._database.execute("SELECT fields, labels FROM state").fetchone()
         if found is None:
             return None
-        return State(**json.loads(found[0]), labels=np.frombuffer(found[1], dtype="<i4").astype(np.int32))
+        return State(**_opened_text(found[0]), labels=np.frombuffer(_opened(found[1]), dtype="<i4").astype(np.int32))
 
     def _fact(self, name: str) -> bytes | None:
         with self._translated():
             found = self._database.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return bytes(found[0]) if found else None
+            return _opened(found[0]) if found else None
 
     def _put(self, **facts: bytes) -> None:
         with self._transaction() as database:
-            database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
+            rows = [(name, _sealed(value)) for name, value in facts.items()]
+            database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -157,16 +163,36 @@ class Journal:
             raise ConfigError(f"{self.path}: the journal is damaged; use --new to begin the job again") from None
 
 
-def _introduction_text(one: events.Introduction) -> str:
+def _sealed(value: bytes) -> bytes:
+    return hashlib.sha256(value).digest()[:_SEAL] + value
+
+
+def _opened(value: object) -> bytes:
+    """A value as it was written; ValueError for any other."""
+    if not isinstance(value, bytes) or value != _sealed(value[_SEAL:]):
+        raise ValueError("damaged")
+    return value[_SEAL:]
+
+
+def _sealed_text(fields: dict[str, Any]) -> bytes:
+    return _sealed(json.dumps(fields).encode())
+
+
+def _opened_text(value: object) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(_opened(value))
+    return fields
+
+
+def _introduction_text(one: events.Introduction) -> bytes:
     fields: dict[str, Any] = asdict(one)
-    return json.dumps(fields | {name: fields[name].hex() for name in _BYTES})
+    return _sealed_text(fields | {name: fields[name].hex() for name in _BYTES})
 
 
-def _introduction(text: str) -> events.Introduction:
-    fields = json.loads(text)
+def _introduction(value: object) -> events.Introduction:
+    fields = _opened_text(value)
     return events.Introduction(**(fields | {name: bytes.fromhex(fields[name]) for name in _BYTES}))
 
 
-def _record(text: str) -> RoundRecord:
-    fields = json.loads(text)
+def _record(value: object) -> RoundRecord:
+    fields = _opened_text(value)
     return RoundRecord(**(fields | {"responders": tuple(fields["responders"])}))
