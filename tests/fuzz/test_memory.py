@@ -5,95 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-PROGRAM = r"""
-import io, resource, sqlite3, struct, sys, tempfile
-from pathlib import Path
-import numpy as np, pyarrow as pa, pyarrow.parquet as pq
-from secfc import events, wire
-from secfc.errors import SecfcError
-from secfc.v1 import secfc_pb2 as pb
-from secfc_client import data
-from secfc_client.store import Store
-from tests.fuzz.test_files import AGREED, resumed, written
-from tests.protocol.joined import Joined, deal, introduced, make_federation
-from secfc_server.journal import Journal
-
-HUGE, folder = 1 << 63, Path(tempfile.mkdtemp())
-owner, me, *_ = introduced(make_federation(4), deal(3, [3, 4, 0, 5]))
-job = Joined(make_federation(4), deal(3, [3, 4, 0, 5]), seed=1)
-job.until(lambda: job.coordinator.rounds is not None and job.coordinator.rounds.attempt is not None)
-asked = job.coordinator.rounds.attempt.name
-rows = job.sites["c0"].introduction()
-table = io.BytesIO()
-pq.write_table(pa.table({"a": np.arange(1000.0), "b": np.arange(1000.0)}), table)
-
-def share(offset, total):
-    return lambda: me.receive("c0", owner.session, owner.share_set.id,
-        wire.chunk_from(pb.ShareChunk(offset=offset, total=total, words=bytes(8))))
-def upload(offset, total):
-    return lambda: job.coordinator.upload("c0", asked, wire.chunk_from(pb.UploadChunk(offset=offset, total=total, words=bytes(8))), 0, 0)
-def event(**kind):
-    return lambda: me.handle(wire.event_from(pb.Event(**kind)))
-def introduction():
-    wire.introduction_from(pb.Introduction(name="c0", rows=HUGE, share_set=bytes(16), x25519=bytes(32), nonce=bytes(32)))
-def many_rows():
-    import dataclasses
-    from tests.protocol.joined import resigned, roster
-    claims = [resigned(m, AGREED4, rows=(1 << 31)) for m in roster(met).members]
-    met[0].handle(events.Roster(tuple(claims)))
-def journal(value):
-    def call():
-        Journal.remove(folder); written(folder)
-        base = sqlite3.connect(folder / "journal.sqlite")
-        base.execute("UPDATE facts SET value = ?", (value,)); base.execute("UPDATE state SET labels = ?", (value,))
-        base.commit(); base.close()
-        resumed(folder)
-    return call
-def parquet(at, value):
-    def call():
-        raw = bytearray(table.getvalue()); raw[at:at + len(value)] = value
-        (folder / "x.parquet").write_bytes(raw)
-        data.load(folder / "x.parquet", feature_count=2, feature_names=("a", "b"))
-    return call
-
-from tests.protocol.joined import strangers
-AGREED4 = make_federation(4)
-met = strangers(AGREED4, deal(3, [3, 4, 0, 5]))
-length = len(table.getvalue())
-claims = {
-    "a share of 2^63 words": share(0, HUGE), "a share at 2^62": share(1 << 62, HUGE),
-    "an upload of 2^63 words": upload(0, HUGE), "an upload at 2^62": upload(1 << 62, HUGE),
-    "an assignment of 2^63 bytes": event(assignment=pb.AssignmentChunk(version=1, total=HUGE, data=b"x")),
-    "a change of 2^32 rows": event(assignment=pb.AssignmentChunk(version=1, base=0, total=6, data=b"\1\xff\xff\xff\xff\x20")),
-    "responders beyond all": event(round=pb.RoundRequest(number=HUGE, responders=[0xffffffff] * 2048, assignment_digest=bytes(32), deadline_seconds=1)),
-    "columns beyond all": event(round=pb.RoundRequest(number=HUGE, columns=[0xffffffff] * ((1 << 20) + 1), assignment_digest=bytes(32), deadline_seconds=1)),
-    "an introduction of 2^63 rows": introduction, "a roster of 2^31 rows each": many_rows,
-    "a journal of 2^62": journal(1 << 62), "a journal of text": journal("x" * 100),
-    "a footer of 2^31 bytes": parquet(length - 8, struct.pack("<I", (1 << 31) - 1)),
-    "a footer of 2^32 bytes": parquet(length - 8, b"\xff" * 4),
-}
-for at in range(4, length - 8, max((length - 12) // 60, 1)):
-    claims[f"a parquet file with a long number at {at}"] = parquet(at, b"\xff" * 9 + b"\x7f")
-
-with open("/proc/self/statm") as file:
-    now = int(file.read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (now + (256 << 20), now + (256 << 20)))
-may_pass = ("a parquet file",)
-for what, claim in claims.items():
-    try:
-        claim()
-        if not what.startswith(may_pass):
-            sys.exit(f"{what}: was taken")
-    except SecfcError as error:
-        print(f"{what}: {error}" if str(error).isprintable() else sys.exit(f"{what}: not one line"))
-print("all", len(claims))
-"""
-
 
 def test_huge_claims_cost_nothing() -> None:
     """256 MiB above what is there before the first claim; a claim taken at its word would need exabytes."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300, check=False, cwd="."
+        [sys.executable, "-m", "tests.fuzz.claims"], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert done.stdout.splitlines()[-1].startswith("all ")
