@@ -20,7 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from secfc import events, kernels, rpc, wire
 from secfc.config import SERVER
-from secfc.errors import JobFailed, OutOfTurn, SecfcError, Unavailable
+from secfc.errors import AlreadyJoined, JobFailed, OutOfTurn, SecfcError, Unavailable
 from secfc.field import Words
 from secfc.kit import Kit
 from secfc.logs import say
@@ -33,6 +33,7 @@ from secfc_client.store import Store
 log = logging.getLogger("secfc.client")
 GOODBYE_SECONDS = 20.0
 SILENCE_SECONDS = 40.0  # the server gives a sign of life every 10 s
+TAKEOVER_SECONDS = rpc.GONE_SECONDS + 10.0
 
 
 class Runner:
@@ -50,6 +51,7 @@ class Runner:
         self._delivering: asyncio.Task[None] | None = None
         self._held: events.Held | None = None
         self._address = kit.federation.server.address
+        self._refused_since: float | None = None
         self.line = "starting"  # for a terminal
 
     async def run(self) -> None:
@@ -124,8 +126,22 @@ class Runner:
                     raise Unavailable(f"gave up on the server after {self._patience:.0f} s: {complained}") from None
                 await asyncio.sleep(min(pause * random.uniform(0.7, 1.3), max(deadline - time.monotonic(), 0)))
                 pause = min(2 * pause, 5.0)
+            except AlreadyJoined as error:
+                await self._wait_for_takeover(error)
         if self._participant.phase is Phase.FAILED:
             raise JobFailed(f"the job has failed: {self._participant.failure}")
+
+    async def _wait_for_takeover(self, error: AlreadyJoined) -> None:
+        """A machine that lost its power has left a connection that the server takes for alive until a probe fails."""
+        first = self._refused_since is None
+        self._refused_since = self._refused_since or time.monotonic()
+        waited = time.monotonic() - self._refused_since
+        if not self._store.resumed or waited > TAKEOVER_SECONDS:
+            raise error
+        if first:
+            text = "the server knows an earlier process of ours; waiting until it finds that one gone"
+            say(log, text, level=logging.WARNING, seconds_left=round(TAKEOVER_SECONDS))
+        await asyncio.sleep(2.0)
 
     async def _explain(self, error: Unavailable, complained: str, deadline: float) -> str:
         """Say what is really wrong with the link to the server, once for each reason."""
