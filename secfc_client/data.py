@@ -108,7 +108,9 @@ def write(table: Table, labels: NDArray[np.integer[Any]], out: Path) -> None:
             raise
         sync_folder(out.parent)
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{out}: cannot be written ({reason(error)})") from None
+        raise DataError(
+            f"{out}: cannot be written ({reason(error)}); mend that and start the same command again"
+        ) from None
 
 
 def preflight_output(out: Path, table: Table | None = None) -> None:

@@ -184,7 +184,7 @@ def own_clock(scene: Scene, stack: ExitStack) -> None:
     scene.site.surroundings[VICTIM] = {
         "LD_PRELOAD": str(FAKETIME),
         "FAKETIME_TIMESTAMP_FILE": str(clock),
-        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_CACHE_DURATION": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
 

@@ -213,7 +213,7 @@ def test_a_client_that_stops_while_joining_may_come_back(server: Server) -> None
 
 
 def test_a_client_that_stops_while_sharing_is_waited_for_and_named(server: Server) -> None:
-    """Issue: "During joining and sharing a missing client is named, and a restart of that client continues"."""
+    """It can come back under its identity and go on, so the job is not over."""
     server.join(0, 1, 2, 3)
     for j in range(4):
         server.follow(j)
