@@ -42,6 +42,7 @@ _RATIOS = {
     "server_open_ratio": ("server_open_s", "sklearn_iteration_s"),
     "server_open_after_last_ratio": ("server_open_after_last_s", "sklearn_iteration_s"),
     "mask_over_aes": ("masks_s", "aes_s"),
+    "checked_over_open": ("server_checked_s", "server_open_s"),
 }
 _COLUMNS = {
     "sklearn_iteration_s": "scikit-learn iteration",
@@ -55,6 +56,7 @@ _COLUMNS = {
     "server_ratio": "… over scikit-learn",
     "server_after_last_ratio": "… after the last chunk",
     "server_open_ratio": "… with open uploads",
+    "checked_over_open": "open and checked over open",
     "sharing_s_per_row": "sharing a row",
     "client_memory_bytes": "client memory",
     "server_memory_bytes": "server memory",
@@ -70,7 +72,7 @@ def measure(size: Size, repetitions: int, tick: Callable[[str], None]) -> Row:
     tick("checking the decoded distances")
     job.check()
     parts: list[Action] = [job.sklearn, job.client, job.server, job.masks, job.aes]
-    parts += [job.client_first, job.client_masked, job.server_open]
+    parts += [job.client_first, job.client_masked, job.server_open, job.server_checked]
     samples = interleaved({part.__name__: part for part in parts}, repetitions, tick)
     tick("sharing")
     shares = interleaved({"sharing": job.sharing}, 3, tick)

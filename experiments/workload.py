@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from experiments.timing import Seconds, clock
 from secfc import fixedpoint, kernels, parallel, plan, prg
+from secfc.checking import Check
 from secfc.decoding import Decoder, Distances
 from secfc.distances import CodedClusters, Labels, Shape
 from secfc.field import CHUNK_WORDS, Words
@@ -203,14 +204,22 @@ class Workload:
         before, after = self._decode(self.open_uploads, self.plan.code.weights(self.responders))
         return {"server_open_s": before + after, "server_open_after_last_s": after}
 
-    def _decode(self, uploads: dict[int, Words], weights: npt.NDArray[np.float64] | None) -> tuple[float, float]:
+    def server_checked(self) -> Seconds:
+        """The same with the check for liars, of the same R uploads (a job that plans for A liars has 2A more)."""
+        before, after = self._decode(self.open_uploads, self.plan.code.weights(self.responders), checked=True)
+        return {"server_checked_s": before + after, "server_checked_after_last_s": after}
+
+    def _decode(
+        self, uploads: dict[int, Words], weights: npt.NDArray[np.float64] | None, *, checked: bool = False
+    ) -> tuple[float, float]:
         machine = Clustering(self.size.m, self.size.k, initial=self.moved)
         self.distances = Distances(self.plan.field, self.size.m, self.size.k)
         self.distances.digits.fill(0)
         words = self.shape.layout.words
         chunks = [(j, first) for first in range(0, words, CHUNK_WORDS) for j in self.responders]
         begin = time.perf_counter()
-        decoder = Decoder(self.shape, self.responders, weights)
+        check = Check(self.plan.code, self.shape.layout, self.responders) if checked else None
+        decoder = Decoder(self.shape, self.responders, weights, check)
         before = time.perf_counter() - begin
         for j, first in chunks[:-1]:
             chunk = uploads[j][
@@ -224,18 +233,20 @@ class Workload:
         chunk = uploads[j][first:].copy()
         begin = time.perf_counter()
         decoder.add(j, first, chunk)
+        if check is not None and check.liars(0):
+            raise RuntimeError("honest uploads do not pass the check")
         decoder.finish(self.distances)
         machine.absorb(self.distances)
         return before, time.perf_counter() - begin
 
     def check(self, sample: int = 50) -> None:
-        """Raise RuntimeError unless both kinds of uploads decode to d′ as Python integers give it."""
+        """Raise RuntimeError unless all kinds of uploads decode to d′ as Python integers give it."""
         rows = self._random.choice(self.size.m, min(sample, self.size.m), replace=False)
         sums = np.zeros((self.size.k, self.size.d), dtype=np.int64)
         np.add.at(sums, self.moved, self.quantised)
         difference = sums[None] - self.sizes[None, :, None] * self.quantised[rows, None]
         expected = (difference.astype(object) ** 2).sum(axis=2)
-        for decode in (self.server, self.server_open):
+        for decode in (self.server, self.server_open, self.server_checked):
             decode()
             if not (self.distances.integers(self.columns)[rows] == expected).all():
                 raise RuntimeError(f"{decode.__name__} does not decode to the exact distances")

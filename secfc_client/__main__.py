@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from secfc import __version__, config, exits, fixedpoint, kit, logs, plan
+from secfc import __version__, config, exits, fixedpoint, identifiers, kit, logs, plan
 from secfc.errors import ConfigError, DataError, InvalidInput
 from secfc.logs import say
-from secfc_client import data
+from secfc_client import data, naming
 from secfc_client.participant import Participant
 from secfc_client.runner import Runner, blame
 from secfc_client.store import Store
@@ -27,8 +27,17 @@ log = logging.getLogger("secfc.client")
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Where to write the rows with their cluster."
 )
-@click.option("--id", "id_column", default=None, help="A column that names rows; kept, not clustered, never sent.")
+@click.option(
+    "--id", "id_column", default=None, help="A column that names rows; kept, not clustered, never sent as it is."
+)
 @click.option("--features", default=None, help="Columns to cluster by, comma-separated; default: federation.toml's.")
+@click.option(
+    "--link-key", type=click.Path(path_type=Path), default=None, help='Key of ids = "linked"; default: KIT/link.key.'
+)
+@click.option(
+    "--write-ids", is_flag=True, help="Private membership: write the rows' IDs in this job beside the labels."
+)
+@click.option("--publish-ids", is_flag=True, help="The same, and at the end tell the server which rows are ours.")
 @click.option("--state", type=click.Path(path_type=Path), default=None, help="State folder; default: KIT/state.")
 @click.option("--bind", default=None, help="Address to listen on; default: as federation.toml says.")
 @click.option("--wait", type=float, default=600.0, show_default=True, help="Seconds to try to reach the server.")
@@ -41,6 +50,9 @@ def command(
     out: Path,
     id_column: str | None,
     features: str | None,
+    link_key: Path | None,
+    write_ids: bool,
+    publish_ids: bool,
     state: Path | None,
     bind: str | None,
     wait: float,
@@ -72,18 +84,27 @@ def command(
         raise DataError(f"{data_path}: {len(table)} rows exceed max_rows = {federation.max_rows} of federation.toml")
     rows = fixedpoint.quantise(table.features, federation.bound, federation.precision, table.feature_names)
     store = Store(state or kit_path / "state")
+    if (write_ids or publish_ids) and not made.private:
+        raise InvalidInput('rows have IDs only where membership = "private"; leave out --write-ids and --publish-ids')
+    ids = naming.linked_ids(table, link_key or kit_path / config.LINK_KEY) if federation.ids == "linked" else None
 
     def prepare() -> tuple[Participant, Runner]:
-        secrets = store.secrets(federation.digest(), rows)
-        participant = Participant(federation, made, loaded.party_name, rows, secrets, kit.verifier(loaded))
-        return participant, Runner(loaded, participant, store, bind or federation.client(loaded.party_name).bind, wait)
+        secrets = store.secrets(naming.subject(federation.digest(), table), rows)
+        participant = Participant(federation, made, loaded.party_name, rows, secrets, kit.verifier(loaded), ids)
+        address = bind or federation.client(loaded.party_name).bind
+        return participant, Runner(loaded, participant, store, address, wait, publish=publish_ids)
 
-    return asyncio.run(_run(prepare, table, out, store, (log_format, quiet)))
+    def write(participant: Participant) -> None:
+        named = identifiers.texts(participant.ids) if write_ids or publish_ids else None
+        data.write(table, participant.own_labels(), out, named)
+        say(log, "labels written", file=out, column=data.cluster_column(table))
+
+    return asyncio.run(_run(prepare, write, out, store, (log_format, quiet)))
 
 
 async def _run(
     prepare: Callable[[], tuple[Participant, Runner]],
-    table: data.Table,
+    write: Callable[[Participant], None],
     out: Path,
     store: Store,
     style: tuple[str, bool],
@@ -109,9 +130,8 @@ async def _run(
         known = blame(error)
         await runner.stop(str(known) if known else "an unexpected error")
         raise known or error
-    await asyncio.to_thread(data.write, table, participant.own_labels(), out)
+    await asyncio.to_thread(write, participant)
     store.note_written()
-    say(log, "labels written", file=out, column=data.cluster_column(table))
     if await runner.done():
         store.clear()  # not before: until the server knows, the same command must be able to go on
     return 0

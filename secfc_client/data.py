@@ -24,6 +24,8 @@ from secfc.errors import DataError
 from secfc_client.columns import HINT, cell_error, checked_ids, floats, is_numeric
 from secfc_client.tablefile import DELIMITERS, as_text, read, reason, shown, suffix_of, sync_folder, write_rows
 
+ID_COLUMN = "secfc_id"
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -82,8 +84,9 @@ def cluster_column(table: Table) -> str:
     return next(name for name in names if name not in table.rows.column_names)
 
 
-def write(table: Table, labels: NDArray[np.integer[Any]], out: Path) -> None:
-    """Write the rows, every column as it was read, and last the column `cluster` (int32).
+def write(table: Table, labels: NDArray[np.integer[Any]], out: Path, ids: Sequence[str] | None = None) -> None:
+    """Write the rows, every column as it was read, and last the column `cluster` (int32); before it, if wanted, the rows'
+    IDs in the job as `secfc_id`.
 
     If the rows have a column `cluster` already, ours is `secfc_cluster` (see `cluster_column`). The format
     follows `out`'s suffix: in CSV, text goes back unchanged; from CSV to Parquet, features become float64 and
@@ -91,7 +94,8 @@ def write(table: Table, labels: NDArray[np.integer[Any]], out: Path) -> None:
     """
     if labels.shape != (len(table),) or not np.issubdtype(labels.dtype, np.integer):
         raise DataError(f"{out}: {len(table)} integer labels are needed, not {labels.dtype} {labels.shape}")
-    rows = table.rows.append_column(cluster_column(table), pa.array(labels.astype(np.int32)))
+    rows = table.rows if ids is None else _with_ids(table.rows, ids)
+    rows = rows.append_column(cluster_column(table), pa.array(labels.astype(np.int32)))
     suffix = _output_suffix(out)
     if DELIMITERS[suffix] is None:
         rows = _typed(rows, table)
@@ -111,6 +115,12 @@ def write(table: Table, labels: NDArray[np.integer[Any]], out: Path) -> None:
         raise DataError(
             f"{out}: cannot be written ({reason(error)}); mend that and start the same command again"
         ) from None
+
+
+def _with_ids(rows: pa.Table, ids: Sequence[str]) -> pa.Table:
+    """The column replaces one of the same name: it is an earlier job's."""
+    kept = rows.drop_columns([ID_COLUMN]) if ID_COLUMN in rows.column_names else rows
+    return kept.append_column(ID_COLUMN, pa.array(ids, pa.string()))
 
 
 def preflight_output(out: Path, table: Table | None = None) -> None:

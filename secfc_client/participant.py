@@ -2,7 +2,9 @@
 
 Phases and what moves them:
 
-    JOINING   the roster arrives: everybody's signed introduction is verified, the session follows from them  → SHARING
+    JOINING   the roster arrives: everybody's signed introduction is verified, the session follows from them
+              → SHARING, or with private membership UNION
+    UNION     shares of counts, then of tables of IDs are exchanged and summed, until all slots are known     → SHARING
     SHARING   shares of every other client arrive, residue by residue checked, ours are delivered             → ROUNDS
     ROUNDS    assignments arrive, requests are answered with uploads                                          → FINISHED
     any       the server says that the job has failed                                                         → FAILED
@@ -13,32 +15,38 @@ shares it lost cannot be had any more.
 What no honest server says is refused with an error; the caller then ends the client.
 
 The client trusts its own federation file and its CA, nothing else: it computes session, plan, weights and masks by itself,
-and answers only requests with exactly R distinct responders, rising numbers and the assignment they claim.
+and answers only requests with exactly R distinct responders (with `liars = A`: up to R + 2A), rising numbers and the
+assignment they claim, beginning where everybody's coins say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import assignments, events, masks
+from secfc import assignments, events, identifiers, masks, start, summing
+from secfc.coins import Coins
 from secfc.config import Federation
 from secfc.distances import CodedClusters, Labels
 from secfc.errors import InvalidInput, JobFailed, Malformed, OutOfTurn, WrongSender
 from secfc.field import Words
+from secfc.identifiers import Ids
 from secfc.plan import Plan
 from secfc.sharing import CodedRows, ShareSet
+from secfc_client.alignment import Alignment
+from secfc_client.stages import Stage
 
 
 class Phase(Enum):
     """Where a client stands."""
 
     JOINING = "joining"
+    UNION = "union"
     SHARING = "sharing"
     ROUNDS = "rounds"
     FINISHED = "finished"
@@ -52,17 +60,11 @@ class Secrets:
     seed: bytes
     x25519: X25519PrivateKey
     nonce: bytes
+    coin: bytes
+    revealed: bytes = b""  # the session in which an earlier process revealed the coin
 
     def __repr__(self) -> str:
         return "Secrets(…)"
-
-
-@dataclass
-class _Incoming:
-    """Words of one owner's shares that have arrived."""
-
-    words: Words
-    received: int = 0
 
 
 class Participant:
@@ -76,8 +78,10 @@ class Participant:
         rows: npt.NDArray[np.int64],
         secrets: Secrets,
         verify: Callable[[events.Introduction], None],
+        ids: Callable[[bytes], Ids] | None = None,
     ) -> None:
-        """`rows` are quantised; `verify` raises unless an introduction is signed by the client it names."""
+        """`rows` are quantised; `verify` raises unless an introduction is signed by the client it names; `ids(session)`
+        names our rows where membership is private (default: fresh IDs)."""
         self.federation, self.plan, self.name = federation, plan, name
         self.index = federation.roster.index(name)
         self.phase = Phase.JOINING
@@ -87,13 +91,16 @@ class Participant:
         self.session = b""
         self.members: tuple[events.Introduction, ...] = ()
         self._secrets, self._verify = secrets, verify
+        self._ids_of = ids or self._fresh_ids
+        self._rows = rows
         self._pairwise: dict[int, bytes] = {}
-        self._incoming: dict[int, _Incoming] = {}
-        self._held: set[int] = set()
+        self._stage: Stage | None = None
+        self._alignment: Alignment | None = None
         self._pending = bytearray()  # of the assignment that is arriving
         self._pending_of = (0, 0, 0)  # its version, base and total
         self._versions: dict[int, Labels] = {}
         self._answered = (0, 0)
+        self._coins: Coins | None = None if federation.seed is None else start.agreed(federation.seed)
 
     @property
     def rows(self) -> int:
@@ -101,13 +108,17 @@ class Participant:
         return self.share_set.layout.rows
 
     def introduction(self, certificate: bytes, sign: Callable[[bytes], bytes]) -> events.Introduction:
-        """Our signed statement."""
+        """Our signed statement. With private membership nobody learns how many rows we bring."""
         public = self._secrets.x25519.public_key().public_bytes_raw()
-        bare = events.Introduction(self.name, self.rows, self.share_set.id, public, self._secrets.nonce, certificate)
-        signature = sign(bare.statement(self.federation.digest()))
-        return events.Introduction(
-            bare.name, bare.rows, bare.share_set, bare.x25519, bare.nonce, bare.certificate, signature
+        told = 0 if self.plan.private else self.rows
+        bare = events.Introduction(
+            self.name, told, self.share_set.id, public, self._secrets.nonce, self._commitment, certificate
         )
+        return replace(bare, signature=sign(bare.statement(self.federation.digest())))
+
+    @property
+    def _commitment(self) -> bytes:
+        return start.commitment(self.name, self._secrets.coin)
 
     # --- what the server says ------------------------------------------------------------------------------------------
 
@@ -118,6 +129,10 @@ class Participant:
         match event:
             case events.Roster():
                 self._roster(event)
+            case events.Opened():
+                self._opened(event)
+            case events.Reveals():
+                self._reveals(event)
             case events.Assignment():
                 self._assignment(event)
             case events.RoundRequest():
@@ -139,15 +154,23 @@ class Participant:
             raise WrongSender("the roster of the server is not that of federation.toml")
         mine = roster.members[self.index]
         public = self._secrets.x25519.public_key().public_bytes_raw()
-        if (mine.share_set, mine.x25519, mine.nonce) != (self.share_set.id, public, self._secrets.nonce):
+        ours = (self.share_set.id, public, self._secrets.nonce, self._commitment)
+        if (mine.share_set, mine.x25519, mine.nonce, mine.commitment) != ours:
             raise WrongSender("the server shows an introduction of ours that we did not make")
         for member in roster.members:
             self._verify(member)
         if len({m.x25519 for m in roster.members}) != len(roster.members):
             raise WrongSender("two clients show the same X25519 key")
         total = sum(m.rows for m in roster.members)
-        if not self.federation.k <= total <= self.federation.max_rows:
+        least = 0 if self.plan.private else self.federation.k
+        most = 0 if self.plan.private else self.federation.max_rows
+        if not least <= total <= most:
             raise Malformed(f"the roster has {total} rows in all, beyond what federation.toml allows")
+        if self._secrets.revealed not in (b"", events.session(self.federation.digest(), roster.members)):
+            raise WrongSender(
+                "our coin was revealed in another job, so this one's start would not be fair; "
+                "remove the state folder and begin a new job (secfc-server --new)"
+            )
         self._meet(roster.members)
 
     def _meet(self, members: tuple[events.Introduction, ...]) -> None:
@@ -155,87 +178,113 @@ class Participant:
         self._pairwise = {j: masks.agree(self._secrets.x25519, member.x25519) for j, member in others}
         self.members = members
         self.session = events.session(self.federation.digest(), members)
-        self._edges = np.cumsum([0, *(m.rows for m in members)]).tolist()
-        self._coded = CodedRows(self.plan.field, self._edges[-1], self.plan.length)
-        for j, member in enumerate(members):
-            if j != self.index:
-                self._incoming[j] = _Incoming(np.empty(self.plan.share_layout(member.rows).words, np.uint64))
+        if self.plan.private:
+            self._align(members)
+            return
+        edges = np.cumsum([0, *(m.rows for m in members)]).tolist()
+        self._own = np.arange(edges[self.index], edges[self.index + 1])
+        self._coded = CodedRows(self.plan.field, edges[-1], self.plan.length)
+        layouts = [self.plan.share_layout(m.rows) for m in members]
+        ids = [m.share_set for m in members]
+
+        def put(owner: int, words: Words) -> None:
+            self._coded.put(slice(edges[owner], edges[owner + 1]), words)
+
+        self._stage = Stage(self.index, self.federation.roster, ids, layouts, self.share_set, put)
         self.phase = Phase.SHARING
+
+    def _align(self, members: tuple[events.Introduction, ...]) -> None:
+        self.ids = self._ids_of(self.session)
+        share_sets = [m.share_set for m in members]
+        names = self.federation.roster
+        seed = self._secrets.seed
+        self._alignment = Alignment(self.plan, self.index, names, share_sets, self.session, self.ids, seed)
+        self._stage = self._alignment.stage
+        self.phase = Phase.UNION
+
+    def _fresh_ids(self, session: bytes) -> Ids:
+        return identifiers.fresh(self.rows, summing.noise_seed(self._secrets.seed, b"ids", session))
+
+    def _opened(self, piece: events.Opened) -> None:
+        if self._alignment is None:
+            raise OutOfTurn("the server opens a sum that nobody shared")
+        if not self._alignment.take(piece):
+            return
+        self._stage = self._alignment.stage
+        if self._alignment.finished:
+            self._own = self._alignment.slots
+            self._coded = CodedRows(self.plan.field, self._alignment.rows, self.plan.length)
+            self._stage = self._alignment.rows_stage(self._rows, self._coded)
+            self.phase = Phase.SHARING
 
     # --- shares --------------------------------------------------------------------------------------------------------
 
+    @property
+    def stage(self) -> Stage:
+        """The exchange of shares that is under way; at the end, the last one."""
+        if self._stage is None:
+            raise OutOfTurn("the roster is not known here yet; try again in a moment")
+        return self._stage
+
     def outgoing(self, receiver: str) -> Words:
         """Our shares for another client (heavy)."""
-        return self.share_set.shares([self.federation.roster.index(receiver)])[0]
+        return self.stage.outgoing(self.federation.roster.index(receiver))
 
     def asked(self, receiver: str, session: bytes, share_set: bytes) -> None:
         """Whether another client may fetch our shares for it once more; raises if not."""
-        self._check_owner(receiver, session, self.members[self._peer(receiver)].share_set if self.members else b"")
-        if share_set != self.share_set.id:
-            raise OutOfTurn("these shares belong to another job")
+        self.peer(receiver)
+        if session != self.session or share_set != self.stage.id:
+            raise OutOfTurn("these shares belong to another job, or to another step of it")
 
     def keep_own(self) -> None:
         """Our own share of our own rows (heavy)."""
-        if self.index not in self._held:
-            self._store(self.index, self.share_set.shares([self.index])[0])
+        self.stage.keep_own()
 
     def progress(self, owner: str, session: bytes, share_set: bytes) -> int:
         """How many words of an owner's share set have arrived."""
-        j = self._check_owner(owner, session, share_set)
-        return self.due(owner) if j in self._held else self._incoming[j].received
+        return self.stage.progress(self._check_owner(owner, session, share_set))
 
     def receive(self, owner: str, session: bytes, share_set: bytes, chunk: events.Chunk) -> int:
         """A piece of an owner's shares for us, in order; returns how many words have arrived."""
-        j = self._check_owner(owner, session, share_set)
-        layout = self.plan.share_layout(self.members[j].rows)
-        if chunk.total != layout.words:
-            raise Malformed(f"{layout.words} words of shares are due from {owner}, not {chunk.total}")
-        if j in self._held:
-            return layout.words
-        incoming = self._incoming[j]
-        if chunk.offset != incoming.received:
-            raise Malformed(f"words from offset {incoming.received} are due, not from {chunk.offset}")
-        layout.check(chunk.words, chunk.offset)
-        incoming.words[chunk.offset : chunk.offset + len(chunk.words)] = chunk.words
-        incoming.received += len(chunk.words)
-        return incoming.received
+        return self.stage.receive(self._check_owner(owner, session, share_set), chunk)
 
     def complete(self, owner: str) -> Words | None:
         """An owner's shares that are complete and not settled yet: to be put on disk, then settled."""
-        incoming = self._incoming.get(self._peer(owner))
-        return incoming.words if incoming is not None and incoming.received == len(incoming.words) else None
+        return self.stage.complete(self.peer(owner))
 
     def settle(self, owner: str, words: Words) -> None:
-        """Put an owner's whole shares where the rounds use them (heavy); safe to call again. Checks every residue."""
-        j = self.federation.roster.index(owner)
-        if j not in self._held:
-            self._store(j, words)
+        """Put an owner's whole shares where they are used (heavy, one at a time); safe to call again."""
+        self.stage.settle(self.peer(owner), words)
 
     def due(self, owner: str) -> int:
         """How many words an owner's shares for us have."""
-        return self.plan.share_layout(self.members[self.federation.roster.index(owner)].rows).words
+        return self.stage.due(self.peer(owner))
+
+    def share_id(self, owner: str) -> bytes:
+        """Names what an owner shares now."""
+        return self.stage.ids[self.federation.roster.index(owner)]
 
     def _check_owner(self, owner: str, session: bytes, share_set: bytes) -> int:
-        j = self._peer(owner)
-        if self.phase is Phase.JOINING:
-            raise OutOfTurn("the roster is not known here yet; try again in a moment")
-        if session != self.session or share_set != self.members[j].share_set:
-            raise OutOfTurn("these shares belong to another job")
+        j = self.peer(owner)
+        if share_set != self.stage.ids[j] or session != self.session:
+            raise OutOfTurn("these shares belong to another job, or to another step of it")
         return j
 
-    def _peer(self, name: str) -> int:
+    def peer(self, name: str) -> int:
+        """The place of another client in the roster."""
         if name not in self.federation.roster or name == self.name:
             raise WrongSender("only the other clients of the roster exchange shares")
         return self.federation.roster.index(name)
 
-    def _store(self, owner: int, words: Words) -> None:
-        self._coded.put(slice(self._edges[owner], self._edges[owner + 1]), words)
-        self._held.add(owner)
-        self._incoming.pop(owner, None)
-
     def missing(self) -> tuple[str, ...]:
         """Whose shares we lack."""
-        return tuple(m.name for j, m in enumerate(self.members) if j not in self._held)
+        return tuple(self.federation.roster[j] for j in self.stage.missing()) if self._stage else ()
+
+    def contribution(self) -> tuple[bytes, Words]:
+        """While IDs are aligned, once nothing is missing: our share of the sum over all clients, and its name (heavy)."""
+        if self.phase is not Phase.UNION or self._alignment is None:
+            raise OutOfTurn("no sum is due")
+        return self._alignment.context, self._alignment.contribution()
 
     def holdings(self) -> bytes:
         """What to report once nothing is missing (heavy: prepares the rounds)."""
@@ -244,18 +293,38 @@ class Participant:
         self._coded.finish()
         self._clusters = CodedClusters(self._coded, self.federation.k)
         self.phase = Phase.ROUNDS
-        return events.holdings(self.session, self.members)
+        return events.holdings(self.session, self.stage.ids)
+
+    def coin(self) -> bytes:
+        """What to reveal with the holdings: by then everybody has delivered shares of this session, so all commitments
+        are fixed. Empty if the federation file fixes the start."""
+        if self.phase in (Phase.JOINING, Phase.SHARING):
+            raise OutOfTurn("a coin is revealed once every client's shares are here, not before")
+        return self._secrets.coin if self.federation.seed is None else b""
 
     # --- rounds --------------------------------------------------------------------------------------------------------
 
+    def _reveals(self, event: events.Reveals) -> None:
+        if self.phase is Phase.JOINING or self.federation.seed is not None:
+            raise OutOfTurn("the server reveals coins that nobody was asked for")
+        coins = start.tossed(self.session, self.members, event.coins)
+        if event.coins[self.index] != self._secrets.coin:
+            raise WrongSender("the server shows a coin of ours that we did not toss")
+        self._coins = coins
+
+    def _check_start(self, version: int, labels: Labels) -> None:
+        if self._coins is None:
+            raise WrongSender("the server skips the start's coins: it must show everybody's before it assigns rows")
+        start.check_assignment(self.federation.seeding, self._coins, self.federation.k, version, labels)
+
     def _assignment(self, piece: events.Assignment) -> None:
-        if self.phase is Phase.JOINING:
-            raise OutOfTurn("an assignment comes before the roster")
+        if self.phase not in (Phase.SHARING, Phase.ROUNDS):
+            raise OutOfTurn("an assignment comes before the rows are known")
         whole = (piece.version, piece.base, piece.total)
         expected = len(self._pending) if piece.offset else 0
         if expected and self._pending_of != whole:
             raise Malformed("the pieces of an assignment do not belong together")
-        if piece.offset != expected or piece.total > assignments.largest(self._edges[-1], self.federation.k):
+        if piece.offset != expected or piece.total > assignments.largest(self._coded.rows, self.federation.k):
             raise Malformed("a piece of an assignment is out of order or too long")
         if not expected:
             self._pending, self._pending_of = bytearray(), whole
@@ -264,7 +333,8 @@ class Participant:
             return
         data, self._pending = bytes(self._pending), bytearray()
         base = self._versions.get(piece.base)
-        labels = assignments.decode(data, self._edges[-1], self.federation.k, base)
+        labels = assignments.decode(data, self._coded.rows, self.federation.k, base)
+        self._check_start(piece.version, labels)
         self._versions = {piece.version: labels}
 
     def _labels(self, version: int) -> Labels:
@@ -277,7 +347,7 @@ class Participant:
         if (request.number, request.attempt) < self._answered:
             raise OutOfTurn("the server goes back to an earlier round")
         try:
-            self.plan.code.check_responders(request.responders)
+            self.plan.check_responders(request.responders)
         except InvalidInput as error:
             raise WrongSender(f"the server names a wrong responder set: {error}") from None
         if tuple(sorted(request.responders)) != request.responders:
@@ -325,4 +395,4 @@ class Participant:
         if self.finished is None:
             raise JobFailed("the job is not finished")
         labels = self._labels(self.finished.version)
-        return labels[self._edges[self.index] : self._edges[self.index + 1]]
+        return labels[self._own]

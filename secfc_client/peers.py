@@ -66,9 +66,10 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
         async with rpc.refusing(context):
             receiver = rpc.caller(context, self._participant.federation.name)
             self._participant.asked(receiver, request.session, request.share_set)
-            words = await asyncio.to_thread(self._participant.outgoing, receiver)
+            stage = self._participant.stage
+            words = await asyncio.to_thread(stage.outgoing, self._participant.peer(receiver))
         for chunk in wire.chunks(words, request.offset):
-            yield share_chunk(self._participant, chunk)
+            yield share_chunk(request.session, request.share_set, chunk)
 
     def take(self, owner: str, session: bytes, share_set: bytes, chunk: events.Chunk) -> int:
         """A piece of an owner's shares, delivered or fetched."""
@@ -79,15 +80,23 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
     async def settle(self, owner: str) -> None:
         """If an owner's shares are complete: on disk first, then into use."""
         async with self._settling:
-            words = self._participant.complete(owner)
+            me = self._participant
+            stage, j = me.stage, me.peer(owner)  # the stage may change while we wait for the disk
+            words = stage.complete(j)
             if words is not None:
-                await self._keep(owner, words)
-                await asyncio.to_thread(self._participant.settle, owner, words)
+                await self._keep(stage.ids[j], owner, words)
+                await asyncio.to_thread(stage.settle, j, words)
         self._settled()
 
-    async def _keep(self, owner: str, words: Words) -> None:
+    async def keep_own(self) -> None:
+        """Our own shares; not while others' are put to use, since they may be added to the same sum."""
+        async with self._settling:
+            await asyncio.to_thread(self._participant.stage.keep_own)
+        self._settled()
+
+    async def _keep(self, share_set: bytes, owner: str, words: Words) -> None:
         try:
-            await asyncio.to_thread(self._store.keep_shares, self._participant.session, owner, words)
+            await asyncio.to_thread(self._store.keep_shares, self._participant.session, share_set, owner, words)
         except ConfigError as error:
             self.failure = error
             self._settled()
@@ -102,12 +111,14 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
 
     async def restore(self) -> list[str]:
         """Take what an earlier process of this client received; returns whose shares are lacking."""
-        me = self._participant
+        me, stage = self._participant, self._participant.stage
         for owner in me.missing():
             if owner != me.name:
-                words = await asyncio.to_thread(self._store.shares, me.session, owner, me.due(owner))
-                if words is not None:
-                    await asyncio.to_thread(me.settle, owner, words)
+                j = me.peer(owner)
+                async with self._settling:
+                    words = await asyncio.to_thread(self._store.shares, me.session, stage.ids[j], owner, stage.due(j))
+                    if words is not None:
+                        await asyncio.to_thread(stage.settle, j, words)
         self._settled()
         return [owner for owner in me.missing() if owner != me.name]
 
@@ -138,7 +149,7 @@ class Peers:
     async def _fetch(self, exchange: Exchange, owner: str) -> None:
         me, pause = self._participant, _FIRST_PAUSE
         address = me.federation.client(owner).address
-        share_set = me.members[me.federation.roster.index(owner)].share_set
+        share_set = me.share_id(owner)
         async with rpc.channel(self._kit, owner, address) as channel:
             stub = grpc_stubs.ShareExchangeStub(channel)
             while owner in me.missing():
@@ -185,18 +196,20 @@ class Peers:
         """One delivery, from where the last one stopped."""
         me = self._participant
         try:
-            request = pb.ProgressRequest(session=me.session, share_set=me.share_set.id)
+            stage = me.stage
+            request = pb.ProgressRequest(session=me.session, share_set=stage.id)
             known = await stub.Progress(request, timeout=CALL_SECONDS, wait_for_ready=False)
-            words = await asyncio.to_thread(me.outgoing, peer)
+            words = await asyncio.to_thread(stage.outgoing, me.peer(peer))
             if known.received < len(words) or not len(words):
-                await stub.Deliver(self._chunks(words, known.received), timeout=DELIVERY_SECONDS)
+                chunks = self._chunks(me.session, stage.id, words, known.received)
+                await stub.Deliver(chunks, timeout=DELIVERY_SECONDS)
         except aio.AioRpcError as error:
             raise rpc.error_of(error, peer) from None
 
-    async def _chunks(self, words: Words, first: int) -> AsyncIterator[pb.ShareChunk]:
+    async def _chunks(self, session: bytes, share_set: bytes, words: Words, first: int) -> AsyncIterator[pb.ShareChunk]:
         for chunk in wire.chunks(words, first):
             self.sent_bytes += chunk.words.nbytes
-            yield share_chunk(self._participant, chunk)
+            yield share_chunk(session, share_set, chunk)
 
     async def _complain(self, peer: str, address: str, error: SecfcError, told: str) -> str:
         """Say, once for each reason, here and to the server, which link is broken and why."""
@@ -207,11 +220,11 @@ class Peers:
         return reason
 
 
-def share_chunk(owner: Participant, chunk: events.Chunk) -> pb.ShareChunk:
-    """A piece of our own shares as a message."""
+def share_chunk(session: bytes, share_set: bytes, chunk: events.Chunk) -> pb.ShareChunk:
+    """A piece of shares as a message."""
     return pb.ShareChunk(
-        session=owner.session,
-        share_set=owner.share_set.id,
+        session=session,
+        share_set=share_set,
         offset=chunk.offset,
         total=chunk.total,
         words=wire.word_bytes(chunk.words),

@@ -18,7 +18,7 @@ from typing import Any
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from secfc import events, kernels, rpc, wire
+from secfc import events, identifiers, kernels, rpc, wire
 from secfc.config import SERVER
 from secfc.errors import AlreadyJoined, JobFailed, OutOfTurn, SecfcError, Unavailable
 from secfc.field import Words
@@ -27,7 +27,8 @@ from secfc.logs import say
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
 from secfc_client.participant import Participant, Phase
-from secfc_client.peers import CALL_SECONDS, Exchange, Peers, why_unreachable
+from secfc_client.peers import CALL_SECONDS, DELIVERY_SECONDS, Exchange, Peers, why_unreachable
+from secfc_client.stages import Stage
 from secfc_client.store import Store
 
 log = logging.getLogger("secfc.client")
@@ -39,8 +40,12 @@ TAKEOVER_SECONDS = rpc.GONE_SECONDS + 10.0
 class Runner:
     """Takes one participant through one job."""
 
-    def __init__(self, kit: Kit, participant: Participant, store: Store, bind: str, patience: float) -> None:
-        """`patience`: seconds to go on trying to reach the server before giving up."""
+    def __init__(
+        self, kit: Kit, participant: Participant, store: Store, bind: str, patience: float, *, publish: bool = False
+    ) -> None:
+        """`patience`: seconds to go on trying to reach the server before giving up; `publish`: at the end, tell which
+        rows are ours."""
+        self._publishes = publish
         self._kit, self._participant, self._bind, self._patience = kit, participant, bind, patience
         self._store = store
         self._instance = os.urandom(16)
@@ -49,6 +54,7 @@ class Runner:
         self._peers = Peers(kit, participant, self._tell_link)
         self._sharing: asyncio.Task[None] | None = None
         self._delivering: asyncio.Task[None] | None = None
+        self._stage: Stage | None = None
         self._held: events.Held | None = None
         self._address = kit.federation.server.address
         self._refused_since: float | None = None
@@ -70,8 +76,7 @@ class Runner:
                 self._stub = grpc_stubs.CoordinatorStub(channel)
                 await self._until_over()
         finally:
-            for task in filter(None, (self._sharing, self._delivering)):
-                task.cancel()
+            self._cancel_sharing()
             await warming
             await listener.stop(grace=1.0)
 
@@ -100,6 +105,8 @@ class Runner:
             self._stub = grpc_stubs.CoordinatorStub(channel)
             while True:
                 try:
+                    if self._publishes:
+                        await self._publish()
                     await self._call(self._stub.Report(wire.report_to(events.Done(), self._instance), timeout=5.0))
                     return True
                 except SecfcError as error:
@@ -109,6 +116,18 @@ class Runner:
                 await asyncio.sleep(0.5)
                 with contextlib.suppress(SecfcError):
                     await self._join()
+
+    async def _publish(self) -> None:
+        ids = self._participant.ids
+        data = ids[identifiers.order(ids)].astype("<u8").tobytes()
+        chunks = (
+            pb.IdChunk(
+                instance=self._instance, offset=first, total=len(data), data=data[first : first + wire.CHUNK_BYTES]
+            )
+            for first in range(0, max(len(data), 1), wire.CHUNK_BYTES)
+        )
+        await self._call(self._stub.Publish(chunks, timeout=CALL_SECONDS))
+        say(log, "our IDs are published", rows=len(ids))
 
     # --- the server --------------------------------------------------------------------------------------------------
 
@@ -213,10 +232,20 @@ class Runner:
         if isinstance(event, events.RoundRequest | events.Finished) and not self._participant.missing():
             await self._sharing_done()
         request = self._participant.handle(event)
-        if self._participant.phase is Phase.SHARING and self._sharing is None:
-            self._sharing = asyncio.create_task(self._share())
+        self._begin_sharing(isinstance(event, events.Roster))
         if request is not None:
             await self._answer(request)
+
+    def _begin_sharing(self, reconnected: bool) -> None:
+        """A task for every stage; and once more the sum of a stage, if a restarted server may have forgotten it."""
+        me = self._participant
+        if me.phase not in (Phase.UNION, Phase.SHARING):
+            return
+        if self._stage is not me.stage:
+            self._cancel_sharing()  # what is left of a stage that is over: nobody needs it any more
+            self._stage, self._sharing = me.stage, asyncio.create_task(self._share())
+        elif reconnected and me.phase is Phase.UNION and self._sharing is not None and self._sharing.done():
+            self._sharing = asyncio.create_task(self._contribute())
 
     def _describe(self, event: events.Event) -> None:
         match event:
@@ -228,7 +257,11 @@ class Runner:
                 say(log, f"round {event.number}", attempt=event.attempt, columns=len(event.columns))
             case events.Finished():
                 say(log, "finished", rounds=event.rounds, converged=event.converged, inertia=event.inertia)
-            case events.Roster() | events.Assignment() | events.Failed():
+            case events.Opened():
+                if event.offset + len(event.data) == event.total:
+                    found = {"rows": event.left} if event.step == 0 else {"ids": event.total // 16, "left": event.left}
+                    say(log, "a sum over all clients was opened", step=event.step, **found)
+            case events.Roster() | events.Reveals() | events.Assignment() | events.Failed():
                 pass
 
     async def _tell(self, report: events.Report) -> None:
@@ -253,8 +286,12 @@ class Runner:
 
     # --- shares --------------------------------------------------------------------------------------------------------
 
+    def _cancel_sharing(self) -> None:
+        for task in filter(None, (self._sharing, self._delivering)):
+            task.cancel()
+
     async def _share(self) -> None:
-        """Deliver to all, wait for all, and report what we hold until the server has heard it."""
+        """Deliver to all, wait for all, and tell the server: our share of a sum, or that we hold everybody's rows."""
         started = time.monotonic()
         self.line = "exchanging shares"
         async with asyncio.TaskGroup() as group:
@@ -266,15 +303,21 @@ class Runner:
                 group.create_task(self._peers.fetch(self._exchange, lacking))
             else:
                 group.create_task(self._peers.deliver_all())
+        if self._participant.phase is Phase.UNION:
+            await self._contribute()
+            return
         digest = await asyncio.to_thread(self._participant.holdings)
         seconds = time.monotonic() - started
-        held = events.Held(digest, self._peers.sent_bytes, self._exchange.received_bytes, seconds)
+        coin = self._participant.coin()
+        if coin:
+            await asyncio.to_thread(self._store.note_revealed, self._participant.session)
+        held = events.Held(digest, self._peers.sent_bytes, self._exchange.received_bytes, seconds, coin)
         say(log, "all shares are here", seconds=round(seconds, 2), sent=held.sent_bytes, received=held.received_bytes)
         self._held = held
         await self._insist(held)
 
     async def _gather(self) -> None:
-        await asyncio.to_thread(self._participant.keep_own)
+        await self._exchange.keep_own()
         while self._participant.missing():
             self._settled.clear()
             if not self._participant.missing():
@@ -282,6 +325,27 @@ class Runner:
             await self._settled.wait()
             if self._exchange.failure is not None:
                 raise self._exchange.failure
+
+    async def _contribute(self) -> None:
+        """Our share of the sum that is due, until the server has it or says that it needs it no more."""
+        context, words = await asyncio.to_thread(self._participant.contribution)
+        while True:
+            try:
+                chunks = (
+                    pb.SumChunk(
+                        context=context, offset=chunk.offset, total=chunk.total, words=wire.word_bytes(chunk.words)
+                    )
+                    for chunk in wire.chunks(words)
+                )
+                await self._stub.Contribute(chunks, timeout=DELIVERY_SECONDS)
+                return
+            except aio.AioRpcError as error:
+                refused = rpc.error_of(error, "the server")
+                if isinstance(refused, OutOfTurn):  # opened meanwhile: the news of it is on its way
+                    return
+                if not isinstance(refused, Unavailable):
+                    raise refused from None
+                await asyncio.sleep(0.5)
 
     async def _insist(self, report: events.Report) -> None:
         while True:

@@ -3,6 +3,7 @@
 The seed of the shares' noise is here before the first share leaves, bound to a digest of the rows: with it a restarted
 client makes the same shares again, and changed rows get a fresh seed, so that two polynomials are never mixed. Shares that
 others delivered are here before their receipt is given; a file that is torn or of another session is as good as none.
+The coin for the start is here too, and in which session it was revealed: it must not serve in another.
 Once the labels are written that is noted as well, so that a client killed before it could say so need not follow the job
 again.
 """
@@ -23,11 +24,13 @@ from secfc import prg
 from secfc.errors import ConfigError
 from secfc.field import Words
 from secfc.framing import framed
+from secfc.start import COIN_BYTES
 from secfc_client.participant import Secrets
 
 _FILE = "secrets.json"
 _SHARES = ".shares"
 _WRITTEN = "written"
+_REVEALED = "revealed"
 _VERSION = 1
 _MAX_BYTES = 4096
 
@@ -51,8 +54,9 @@ class Store:
         self.written = self.resumed and (self._folder / _WRITTEN).exists()
         if kept is not None:
             return kept
-        fresh = Secrets(prg.fresh_key(), X25519PrivateKey.generate(), os.urandom(32))
-        (self._folder / _WRITTEN).unlink(missing_ok=True)
+        fresh = Secrets(prg.fresh_key(), X25519PrivateKey.generate(), os.urandom(32), os.urandom(COIN_BYTES))
+        for name in (_WRITTEN, _REVEALED):
+            (self._folder / name).unlink(missing_ok=True)
         self._write(subject, fresh)
         return fresh
 
@@ -60,21 +64,26 @@ class Store:
         """The labels of the job these secrets belong to are written."""
         self._replace(self._folder / _WRITTEN, [])
 
+    def note_revealed(self, session: bytes) -> None:
+        """Our coin is about to be revealed in this session; it is worth nothing in another."""
+        self._replace(self._folder / _REVEALED, [session])
+
     def clear(self) -> None:
         """The job is over: the next one gets fresh secrets."""
         try:
-            for path in (self._path, self._folder / _WRITTEN, *self._folder.glob("*" + _SHARES)):
+            notes = (self._folder / _WRITTEN, self._folder / _REVEALED)
+            for path in (self._path, *notes, *self._folder.glob("*" + _SHARES)):
                 path.unlink(missing_ok=True)
         except OSError as error:
             raise ConfigError(f"{self._folder}: cannot be cleared ({error.strerror}); remove it by hand") from None
 
-    def keep_shares(self, session: bytes, owner: str, words: Words) -> None:
-        """Put an owner's shares on disk."""
+    def keep_shares(self, session: bytes, share_set: bytes, owner: str, words: Words) -> None:
+        """Put an owner's shares on disk, in place of any before."""
         content = words.astype("<u8", copy=False).tobytes()
-        self._replace(self._folder / (owner + _SHARES), [_seal(session, owner, content), content])
+        self._replace(self._folder / (owner + _SHARES), [_seal(session, share_set, owner, content), content])
 
-    def shares(self, session: bytes, owner: str, count: int) -> Words | None:
-        """An owner's shares for this session, if they are here, whole and `count` words long."""
+    def shares(self, session: bytes, share_set: bytes, owner: str, count: int) -> Words | None:
+        """An owner's shares of that name in this session, if they are here, whole and `count` words long."""
         try:
             with open(self._folder / (owner + _SHARES), "rb") as file:
                 seal = file.read(32)
@@ -83,7 +92,7 @@ class Store:
             return None
         except OSError as error:
             raise ConfigError(f"{self._folder}: cannot be read ({error.strerror}); check the state folder") from None
-        if len(content) != 8 * count or seal != _seal(session, owner, content):
+        if len(content) != 8 * count or seal != _seal(session, share_set, owner, content):
             return None
         return np.frombuffer(content, dtype="<u8").astype(np.uint64)
 
@@ -94,16 +103,20 @@ class Store:
                 fields = json.loads(file.read(_MAX_BYTES))
             if fields["version"] != _VERSION or fields["subject"] != subject:
                 return None
-            seed, private, nonce = (bytes.fromhex(fields[name]) for name in ("seed", "x25519", "nonce"))
-            if (len(seed), len(nonce)) != (prg.KEY_BYTES, 32):
+            seed, private, nonce, coin = (bytes.fromhex(fields[name]) for name in ("seed", "x25519", "nonce", "coin"))
+            if (len(seed), len(nonce), len(coin)) != (prg.KEY_BYTES, 32, COIN_BYTES):
                 return None
-            return Secrets(seed, X25519PrivateKey.from_private_bytes(private), nonce)
+            return Secrets(seed, X25519PrivateKey.from_private_bytes(private), nonce, coin, self._revealed())
         except FileNotFoundError:
             return None
         except OSError as error:
             raise ConfigError(f"{self._path}: cannot be read ({error.strerror}); check the state folder") from None
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
+
+    def _revealed(self) -> bytes:
+        path = self._folder / _REVEALED
+        return path.read_bytes()[:32] if path.exists() else b""
 
     def _write(self, subject: str, secrets: Secrets) -> None:
         fields = {
@@ -112,6 +125,7 @@ class Store:
             "seed": secrets.seed.hex(),
             "x25519": secrets.x25519.private_bytes_raw().hex(),
             "nonce": secrets.nonce.hex(),
+            "coin": secrets.coin.hex(),
         }
         self._replace(self._path, [json.dumps(fields).encode()])
 
@@ -135,9 +149,9 @@ class Store:
             ) from None
 
 
-def _seal(session: bytes, owner: str, content: bytes) -> bytes:
-    """Tells a whole file of this session and owner from any other."""
-    digest = hashlib.sha256(framed(b"secfc/v1/kept-shares", session, owner.encode()))
+def _seal(session: bytes, share_set: bytes, owner: str, content: bytes) -> bytes:
+    """Tells a whole file of this session, share set and owner from any other."""
+    digest = hashlib.sha256(framed(b"secfc/v1/kept-shares", session, share_set, owner.encode()))
     digest.update(content)
     return digest.digest()
 

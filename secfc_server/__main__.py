@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from secfc import __version__, config, exits, kernels, kit, logs, plan, rpc
-from secfc.coins import Coins
 from secfc.errors import ConfigError, InvalidInput, JobFailed
 from secfc.kit import Kit
 from secfc.logs import say
@@ -40,7 +38,6 @@ LINGER_SECONDS = 2.5  # after the end, so that clients and `secfc status --watch
 @click.option("--join-timeout", type=float, default=600.0, show_default=True, help="Seconds to wait for all clients.")
 @click.option("--share-timeout", type=float, default=3600.0, show_default=True, help="Seconds the exchange may take.")
 @click.option("--round-timeout", type=float, default=300.0, show_default=True, help="Seconds a round may take.")
-@click.option("--seed", default=None, help="Start from this text instead of fresh coins, to repeat a run.")
 @click.option("--reflection", "reflect", is_flag=True, help="Let tools such as grpcurl list the services.")
 @click.option("--log-format", type=click.Choice(logs.FORMATS), default="text", show_default=True)
 @click.option("--quiet", is_flag=True, help="Warnings and errors only.")
@@ -55,7 +52,6 @@ def command(
     join_timeout: float,
     share_timeout: float,
     round_timeout: float,
-    seed: str | None,
     reflect: bool,
     log_format: str,
     quiet: bool,
@@ -77,16 +73,27 @@ def command(
         raise ConfigError(f"{folder}: no such folder; create it or choose another --out")
     deadlines = replace(Deadlines(), join=join_timeout, share=share_timeout, round=round_timeout)
     journal = _open(state or kit_path / "state", loaded, new)
-    kept = journal.begin(os.urandom(32) if seed is None else seed.encode())
+    kept = journal.begin()
     coordinator = Coordinator(
         loaded.federation,
         made,
         kit.verifier(loaded),
-        coins=Coins(kept.seed),
         deadlines=deadlines,
         now=time.monotonic(),
     )
-    coordinator.resume(kept.introductions, kept.done, kept.state, kept.records, kept.epoch - 1, time.monotonic())
+    now = time.monotonic()
+    coordinator.resume(
+        kept.introductions,
+        kept.done,
+        kept.state,
+        kept.records,
+        kept.epoch - 1,
+        now,
+        coins=kept.coins,
+        opened=kept.opened,
+        published=kept.published,
+        liars=kept.liars,
+    )
     _tell_resumed(coordinator)
     job = _Job(loaded, coordinator, journal, folder, bind or loaded.federation.server.bind, log_format, quiet)
     code = asyncio.run(job.run(reflect))
@@ -199,6 +206,8 @@ class _Job:
         path = self._folder / result.FILE
         result.write(path, self.described())
         say(log, "result written", file=path)
+        if published := result.write_published(self._folder / result.PUBLISHED, self._coordinator):
+            say(log, "published IDs written", file=self._folder / result.PUBLISHED, clients=published)
 
 
 def main() -> None:

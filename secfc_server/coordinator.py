@@ -2,14 +2,18 @@
 
 Phases and what moves them:
 
-    JOINING   every client of the roster has introduced itself                              → SHARING
-    SHARING   every client holds every other's shares, of the very share sets introduced    → ROUNDS
+    JOINING   every client of the roster has introduced itself                              → SHARING, or with private
+              membership UNION
+    UNION     `Alignment` has opened sums over all clients until every row has its slot     → SHARING
+    SHARING   every client holds every other's shares, of the very share sets introduced,
+              and has revealed its coin for the start                                       → ROUNDS
     ROUNDS    `Rounds` asks, gathers and decodes until the assignment repeats               → FINISHED
     any       a deadline passes, or nothing can go on                                       → FAILED
 
 Invariants: a message from a wrong sender, for another attempt or with a wrong length changes nothing; FINISHED and FAILED
-are final. What a client needs to know is not queued but derived: `news` compares what a follower has been told with where
-the job stands, so a client that reconnects, or was no responder, catches up by the same code.
+are final; a client whose upload was found wrong is never asked again. What a client needs to know is not queued but derived:
+`news` compares what a follower has been told with where the job stands, so a client that reconnects, or was no responder,
+catches up by the same code.
 """
 
 from __future__ import annotations
@@ -19,13 +23,19 @@ from dataclasses import dataclass, field
 from enum import Enum
 from math import nan
 
-from secfc import events, wire
+import numpy as np
+
+from secfc import events, identifiers, start, wire
 from secfc.coins import Coins
 from secfc.config import Federation
+from secfc.distances import Labels
 from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, SecfcError, Unavailable, WrongSender
+from secfc.identifiers import Ids
 from secfc.lloyd import Clustering, Progress, State
 from secfc.plan import Plan
-from secfc_server.rounds import RoundRecord, Rounds, Work
+from secfc_server.alignment import Alignment, Opening
+from secfc_server.alignment import Result as Aligned
+from secfc_server.rounds import Lies, RoundRecord, Rounds, Work
 
 SLOWER = 5.0  # a responder so many times slower than the others is replaced, if others can take its place
 ATTEMPTS_A_START = 1 << 16  # attempts of one process of the server are numbered in a range of their own
@@ -35,6 +45,7 @@ class Phase(Enum):
     """Where a job stands."""
 
     JOINING = "joining"
+    UNION = "union"
     SHARING = "sharing"
     ROUNDS = "rounds"
     FINISHED = "finished"
@@ -61,7 +72,9 @@ class Member:
     connected: bool = False
     seen: float = 0.0  # when it last came, went or sent something
     held: events.Held | None = None
+    coin: bytes = b""
     done: bool = False
+    published: Ids | None = None  # which rows are its own, if it says so
     pace: float = 0.0  # smoothed seconds from question to complete upload; the quick are asked first
     uploaded_bytes: int = 0
     broken: dict[str, str] = field(default_factory=dict)
@@ -78,6 +91,8 @@ class Cursor:
     """What one follower has been told."""
 
     roster: bool = False
+    opened: int = 0
+    reveals: bool = False
     version: int = 0
     asked: tuple[int, int] = (0, 0)
     waiting: events.Waiting | None = None
@@ -93,7 +108,6 @@ class Coordinator:
         plan: Plan,
         verify: Callable[[events.Introduction], None],
         *,
-        coins: Coins | None = None,
         deadlines: Deadlines | None = None,
         now: float = 0.0,
     ) -> None:
@@ -104,9 +118,10 @@ class Coordinator:
         self.failure: SecfcError | None = None
         self.members = {name: Member() for name in federation.roster}
         self.phase_seconds: dict[str, float] = {}
+        self.alignment: Alignment | None = None  # with private membership, from the roster on
         self.rounds: Rounds | None = None
+        self.liars: tuple[str, ...] = ()  # found and left out: they get assignments and labels, and are asked nothing
         self.changes = 0  # grows with everything a follower may want to know
-        self._coins = coins or Coins()
         self._verify = verify
         self._since = now
         self._digest = federation.digest()
@@ -118,12 +133,14 @@ class Coordinator:
 
     @property
     def rows(self) -> int:
-        """Rows of all clients that have joined."""
+        """Rows of all clients that have joined; with private membership, once they are counted."""
+        if self.plan.private:
+            return self.alignment.rows if self.alignment is not None else 0
         return sum(introduction.rows for introduction in self._introductions())
 
     def join(self, sender: str, digest: bytes, instance: bytes, introduction: events.Introduction, now: float) -> None:
         """A client introduces itself."""
-        member = self._member(sender)
+        member = self.member(sender)
         if introduction.name != sender:
             raise WrongSender(f"the certificate says {sender}, the introduction {wire.line(introduction.name)}")
         if digest != self._digest:
@@ -149,11 +166,17 @@ class Coordinator:
             self._begin_sharing(now)
 
     def _check_rows(self, sender: str, introduction: events.Introduction) -> None:
+        if self.plan.private and introduction.rows:
+            raise Malformed("with private membership nobody tells how many rows it brings")
         total = introduction.rows + sum(other.rows for other in self._introductions() if other.name != sender)
         if total > self.federation.max_rows:
             raise Malformed(f"{total} rows in all exceed max_rows = {self.federation.max_rows} of federation.toml")
 
     def _begin_sharing(self, now: float) -> None:
+        if self.plan.private:
+            self.alignment = Alignment(self.plan, events.session(self._digest, self._introductions()))
+            self._enter(Phase.UNION, now)
+            return
         if self.rows < self.federation.k:
             self.fail(JobFailed(f"{self.rows} rows in all cannot make k = {self.federation.k} clusters"), now)
             return
@@ -177,7 +200,7 @@ class Coordinator:
 
     def disconnected(self, sender: str, instance: bytes, now: float) -> None:
         """A client's stream has ended."""
-        member = self._member(sender)
+        member = self.member(sender)
         if member.instance == instance:
             member.connected, member.seen = False, now
             self._changed()
@@ -202,12 +225,36 @@ class Coordinator:
         if self.phase is Phase.JOINING:
             raise OutOfTurn("nobody can hold everybody's shares before everybody has joined")
         members = self._introductions()
-        if report.digest != events.holdings(events.session(self._digest, members), members):
+        share_sets = [one.share_set for one in members]
+        if self.alignment is not None:
+            share_sets = self.alignment.held(share_sets)
+        if report.digest != events.holdings(events.session(self._digest, members), share_sets):
             raise Malformed("the share sets you hold are not those of this job; start the client anew")
-        member.held = report
+        self.check_coin(member, report.coin)
+        member.held, member.coin = report, report.coin
         if self.phase is Phase.SHARING and all(m.held for m in self.members.values()):
             self._begin_rounds(now)
         self._ask_if_idle(now)
+
+    def check_coin(self, member: Member, coin: bytes) -> None:
+        """Raise unless this is what the client committed to, and the start is still the coins' to decide."""
+        if member.introduction is None or self.phase is Phase.JOINING:
+            raise OutOfTurn("nobody reveals a coin before everybody has joined")
+        if self.federation.seed is None:
+            start.check_coin(member.introduction, coin)
+        elif coin:
+            raise Malformed("federation.toml fixes the start by its seed; no coin is asked for")
+
+    @property
+    def coins(self) -> Coins | None:
+        """What decides the start; None until everybody has revealed its coin."""
+        if self.federation.seed is not None:
+            return start.agreed(self.federation.seed)
+        members = self._introductions()
+        coins = [member.coin for member in self.members.values()]
+        if self.phase is Phase.JOINING or not all(coins):
+            return None
+        return start.tossed(events.session(self._digest, members), members, coins)
 
     def _unreachable(self, member: Member, report: events.Unreachable) -> None:
         if report.peer not in self.members:
@@ -223,6 +270,55 @@ class Coordinator:
         if self.phase is Phase.JOINING:
             member.introduction, member.instance = None, b""
 
+    # --- aligning IDs ----------------------------------------------------------------------------------------------------
+
+    def contribute(self, sender: str, context: bytes, chunk: events.Chunk, now: float) -> int:
+        """A piece of a client's share of a sum over all clients; returns how many words have arrived."""
+        member = self.member(sender)
+        if self.phase is not Phase.UNION or self.alignment is None:
+            raise OutOfTurn("no sum is due now")
+        received = self.alignment.contribute(self._index[sender], context, chunk)
+        member.seen = now
+        return received
+
+    def published_piece(self, sender: str, before: bytes, offset: int, total: int, data: bytes) -> bytes:
+        """A further piece of the IDs that a client publishes; returns all so far."""
+        self.member(sender)
+        if offset != len(before) or offset + len(data) > total or total > identifiers.ID_BYTES * self.rows:
+            raise Malformed("a piece of published IDs is out of order or too long")
+        return before + data
+
+    def publish(self, sender: str, instance: bytes, data: bytes) -> Ids:
+        """A client tells, of its own free will, which rows are its own."""
+        member = self._own(sender, instance)
+        if self.phase is not Phase.FINISHED or self.alignment is None:
+            raise OutOfTurn("IDs are published after a job with private membership is finished")
+        if len(data) % identifiers.ID_BYTES:
+            raise Malformed("published IDs have 16 bytes each")
+        ids = np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+        self.alignment.labels(ids, self.labels())
+        member.published = ids
+        return ids
+
+    def labels(self) -> Labels:
+        """The final assignment."""
+        if self.phase is not Phase.FINISHED or self.rounds is None:
+            raise OutOfTurn("the job is not finished")
+        return self.rounds.clustering.labels
+
+    def take_opening(self) -> Opening | None:
+        """The opening of a sum to which all clients have contributed; handed out once."""
+        return self.alignment.take_work() if self.phase is Phase.UNION and self.alignment is not None else None
+
+    def opened(self, result: Aligned, now: float) -> None:
+        """A sum is open and written down: go on."""
+        if self.alignment is None:
+            raise OutOfTurn("no opening was handed out")
+        self.alignment.complete(result)
+        if self.phase is Phase.UNION and self.alignment.finished:
+            self._enter(Phase.SHARING, now)
+        self._changed()
+
     # --- rounds --------------------------------------------------------------------------------------------------------
 
     def _begin_rounds(self, now: float) -> None:
@@ -231,8 +327,10 @@ class Coordinator:
         self._ask_if_idle(now)
 
     def _clustering(self) -> Clustering:
-        f = self.federation
-        return Clustering(self.rows, f.k, start=f.seeding, coins=self._coins, max_rounds=f.max_rounds)
+        f, coins = self.federation, self.coins
+        if coins is None:
+            raise OutOfTurn("the start's coins are not all revealed")
+        return Clustering(self.rows, f.k, start=f.seeding, coins=coins, max_rounds=f.max_rounds)
 
     def resume(
         self,
@@ -242,6 +340,10 @@ class Coordinator:
         records: Sequence[RoundRecord],
         starts: int,
         now: float,
+        coins: Mapping[str, bytes] | None = None,
+        opened: Sequence[Aligned] = (),
+        published: Mapping[str, Ids] | None = None,
+        liars: Collection[str] = (),
     ) -> None:
         """Go on with a job that an earlier process of this server began. `starts` counts the processes before."""
         self._attempts_before = starts * ATTEMPTS_A_START
@@ -249,9 +351,14 @@ class Coordinator:
             return  # nobody was told a roster, so everybody simply joins again
         for name, member in self.members.items():
             member.introduction, member.done = introductions[name], name in done
+            member.published = (published or {}).get(name)
+            member.coin = (coins or {}).get(name, b"")
             member.seen = now
-        self._enter(Phase.SHARING, now)
-        if state is None:
+        self.liars = self.suspects(tuple(liars))
+        self._begin_sharing(now)
+        for result in opened:
+            self.opened(result, now)
+        if state is None or self.phase is not Phase.SHARING:
             return
         clustering = self._clustering()
         clustering.resume(state)
@@ -260,9 +367,9 @@ class Coordinator:
         self._enter(Phase.FINISHED if self.rounds.done else Phase.ROUNDS, now)
 
     def _ask(self, rounds: Rounds, now: float) -> None:
-        names = [name for name, member in self.members.items() if member.ready]
+        names = [name for name, member in self.members.items() if member.ready and name not in self.liars]
         names.sort(key=lambda name: self.members[name].pace)
-        if not rounds.ask([self._index[name] for name in names], now):
+        if not rounds.ask([self._index[name] for name in names], now, len(self.liars)):
             self._too_few(now)
         self._changed()
 
@@ -270,7 +377,7 @@ class Coordinator:
         """A deadline for the whole round, so that a client that comes and goes cannot make it last for ever."""
         if self._short_since is None:
             self._short_since = now
-        short, need = now - self._short_since, self.plan.responders
+        short, need = now - self._short_since, self.plan.asked(len(self.liars))[0]
         if short > self.deadlines.round:
             self._give_up(f"after {short:.0f} s fewer than {need} clients are ready; missing: {self._named()}", now)
 
@@ -283,7 +390,7 @@ class Coordinator:
         self, sender: str, name: tuple[int, int], chunk: events.Chunk, compute_seconds: float, now: float
     ) -> bool:
         """A piece of a responder's upload for (request, attempt); True when that upload is complete."""
-        member = self._member(sender)
+        member = self.member(sender)
         if self.phase is not Phase.ROUNDS or self.rounds is None or self.rounds.attempt is None:
             raise OutOfTurn("no distances are wanted now")
         started = self.rounds.attempt.started
@@ -297,6 +404,38 @@ class Coordinator:
     def take_work(self) -> Work | None:
         """The decoding of a round whose uploads are complete; handed out once."""
         return self.rounds.take_work() if self.phase is Phase.ROUNDS and self.rounds is not None else None
+
+    def was_due(self, sender: str, name: tuple[int, int], offset: int) -> bool:
+        """Whether a chunk refused as malformed came in its turn, so that no broken connection explains it."""
+        attempt, index = self.rounds.attempt if self.rounds else None, self._index.get(sender, -1)
+        if attempt is None or attempt.name != name or index not in attempt.responders:
+            return False
+        return attempt.decoder.received(index) == offset
+
+    def suspects(self, clients: Sequence[str]) -> tuple[str, ...]:
+        """The liars there would be with these; unchanged if that is more than planned for, or liars are not looked for."""
+        together = tuple(name for name in self.members if name in (*self.liars, *clients))
+        return together if len(together) <= self.plan.wishes.liars else self.liars
+
+    def leave_out(self, clients: Sequence[str], now: float) -> None:
+        """These have sent what no honest client sends: ask the round again without them, and never ask them again."""
+        liars = self.suspects(clients)
+        if self.rounds is None or self.phase is not Phase.ROUNDS or liars == self.liars:
+            return
+        self.liars = liars
+        if not self.rounds.busy:  # else the attempt that is being decoded was asked without them
+            self._ask(self.rounds, now)
+        self._changed()
+
+    def discard(self, lies: Lies, now: float) -> None:
+        """The work has found liars and nothing else."""
+        if self.rounds is None:
+            raise OutOfTurn("no work was handed out")
+        self.rounds.discard()
+        names = [self.federation.roster[j] for j in lies.clients]
+        if not set(names) <= set(self.suspects(names)):  # others were left out while the work was done
+            self.fail(JobFailed(f"more clients send wrong distances than liars = {self.plan.wishes.liars}"), now)
+        self.leave_out(names, now)
 
     def record(self, progress: Progress, decode_seconds: float, now: float) -> RoundRecord:
         """What to write down of a round whose work is done, before `complete`."""
@@ -324,6 +463,9 @@ class Coordinator:
         waited = now - self._since
         if self.phase is Phase.JOINING and waited > self.deadlines.join:
             self._give_up(f"after {waited:.0f} s these have not joined: {self._named()}", now)
+        elif self.phase is Phase.UNION and waited > self.deadlines.share:
+            late = f"after {waited:.0f} s these have not given their share of a sum: {self._named()}"
+            self._give_up("; ".join([late, *self.broken_links()]), now)
         elif self.phase is Phase.SHARING and waited > self.deadlines.share:
             late = f"after {waited:.0f} s these do not hold all shares or are gone: {self._named()}"
             self._give_up("; ".join([late, *self.broken_links()]), now)
@@ -348,8 +490,8 @@ class Coordinator:
         late = [names[j] for j in attempt.decoder.missing()]
         gone = [n for n in late if not self.members[n].connected and now - self.members[n].seen > self.deadlines.lost]
         waited = now - attempt.started
-        quick = [n for n in names if self.members[n].ready and n not in late]
-        replaceable = len(quick) >= self.plan.responders
+        quick = [n for n in names if self.members[n].ready and n not in (*late, *self.liars)]
+        replaceable = len(quick) >= self.plan.asked(len(self.liars))[0]
         if waited > self.deadlines.round and not replaceable:
             self._give_up(f"no upload for round {attempt.request.number} from: {', '.join(late)}", now)
         elif gone or (replaceable and waited > self._patience(quick)):
@@ -371,13 +513,16 @@ class Coordinator:
         """Whom the job waits for now."""
         if self.phase is Phase.ROUNDS and self.rounds is not None and self.rounds.attempt is not None:
             return tuple(self.federation.roster[j] for j in self.rounds.attempt.decoder.missing())
+        if self.phase is Phase.UNION and self.alignment is not None:
+            return tuple(self.federation.roster[j] for j in self.alignment.missing())
         waits_for: dict[Phase, Callable[[Member], bool]] = {
             Phase.JOINING: lambda member: member.introduction is None,
             Phase.SHARING: lambda member: not member.ready,
             Phase.ROUNDS: lambda member: not member.ready,
         }
         waits_for |= dict.fromkeys((Phase.FINISHED, Phase.FAILED), lambda member: not member.done)
-        return tuple(name for name, member in self.members.items() if waits_for[self.phase](member))
+        idle = self.liars if self.phase is Phase.ROUNDS else ()
+        return tuple(name for name, m in self.members.items() if waits_for[self.phase](m) and name not in idle)
 
     def broken_links(self) -> list[str]:
         """Links that clients reported as broken, for people."""
@@ -397,13 +542,14 @@ class Coordinator:
     def _changed(self) -> None:
         self.changes += 1
 
-    def _member(self, sender: str) -> Member:
+    def member(self, sender: str) -> Member:
+        """The client of that name; raises WrongSender if it is not in the roster."""
         if sender not in self.members:
             raise WrongSender("only clients of the roster take part in a job")
         return self.members[sender]
 
     def _own(self, sender: str, instance: bytes) -> Member:
-        member = self._member(sender)
+        member = self.member(sender)
         if member.introduction is None or member.instance != instance:
             raise OutOfTurn("join first; another process may have joined under this name since")
         return member
@@ -413,16 +559,22 @@ class Coordinator:
     def news(self, sender: str, cursor: Cursor, now: float) -> list[events.Event]:
         """What this client has not been told yet; moves the cursor."""
         out: list[events.Event] = []
-        if self.phase in (Phase.SHARING, Phase.ROUNDS, Phase.FINISHED) and not cursor.roster:
+        if self.phase not in (Phase.JOINING, Phase.FAILED) and not cursor.roster:
             cursor.roster = True
             out.append(events.Roster(self._introductions()))
+        if self.phase is not Phase.FAILED and self.alignment is not None:
+            out += self.alignment.news(cursor.opened, wire.CHUNK_BYTES)
+            cursor.opened = self.alignment.step
+        if self.phase in (Phase.ROUNDS, Phase.FINISHED) and self.federation.seed is None and not cursor.reveals:
+            cursor.reveals = True
+            out.append(events.Reveals(tuple(member.coin for member in self.members.values())))
         if self.phase in (Phase.ROUNDS, Phase.FINISHED) and self.rounds is not None:
             out += self._round_news(self.rounds, sender, cursor, now)
         if self.phase in (Phase.FINISHED, Phase.FAILED) and not cursor.ended:
             cursor.ended = True
             out.append(events.Failed(str(self.failure)) if self.failure else self._finished())
         waiting = events.Waiting(self.phase.value, self.missing())
-        idle = self.phase in (Phase.JOINING, Phase.SHARING) or self.short
+        idle = self.phase in (Phase.JOINING, Phase.UNION, Phase.SHARING) or self.short
         if idle and waiting != cursor.waiting:
             cursor.waiting = waiting
             out.append(waiting)

@@ -1,10 +1,10 @@
 """What the server must not forget: a SQLite file (WAL) that is brought up to date before anything depends on it.
 
-Kept: which federation the job belongs to, the coins' seed, everybody's introduction, who has its labels, and after every
-completed request the clustering's state and its record. Not kept: what clients tell again when they come back, and uploads,
-distances and attempts, which a restarted server asks for again. `epoch` counts the server's starts; attempts are numbered
-from it, so that no restart reuses an attempt's number. Every value carries a digest of itself: a file that was damaged
-without SQLite's noticing is refused, rather than clustered on.
+Kept: which federation the job belongs to, everybody's introduction and coin, what was opened while IDs were aligned, who has
+its labels, who has lied, and after every completed request the clustering's state and its record. Not kept: what clients
+tell again when they come back, and uploads, distances and attempts, which a restarted server asks for again. `epoch` counts
+the server's starts; attempts are numbered from it, so that no restart reuses an attempt's number. Every value carries a
+digest of itself: a file that was damaged without SQLite's noticing is refused, rather than clustered on.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,31 +23,39 @@ import numpy as np
 
 from secfc import events
 from secfc.errors import ConfigError
+from secfc.identifiers import Ids
 from secfc.lloyd import State
+from secfc_server.alignment import Result as Aligned
 from secfc_server.rounds import RoundRecord
 
 FILE = "journal.sqlite"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS members (name TEXT PRIMARY KEY, introduction BLOB NOT NULL, done INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS coins (name TEXT PRIMARY KEY, coin BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS opened (step INTEGER PRIMARY KEY, ids BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS published (name TEXT PRIMARY KEY, ids BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), fields BLOB NOT NULL, labels BLOB NOT NULL);
 """
-_VERSION = b"2"
+_VERSION = b"3"
 _SEAL = 16  # bytes of a value's digest
-_BYTES = ("share_set", "x25519", "nonce", "certificate", "signature")
+_BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature")
 
 
 @dataclass(frozen=True)
 class Kept:
     """What a journal holds of a job."""
 
-    seed: bytes
     epoch: int
     introductions: dict[str, events.Introduction]
+    coins: dict[str, bytes]
     done: frozenset[str]
     state: State | None
     records: list[RoundRecord]
+    opened: list[Aligned] = field(default_factory=list)
+    published: dict[str, Ids] = field(default_factory=dict)
+    liars: tuple[str, ...] = ()
 
 
 class Journal:
@@ -75,22 +83,27 @@ class Journal:
             )
         self._put(version=_VERSION, federation=digest)
 
-    def begin(self, seed: bytes) -> Kept:
-        """Count a start, and tell what is kept; `seed` becomes the job's if it has none yet."""
+    def begin(self) -> Kept:
+        """Count a start, and tell what is kept."""
         with self._translated():
             epoch = int(self._fact("epoch") or b"0") + 1
-        kept_seed = self._fact("seed") or seed
-        self._put(epoch=b"%d" % epoch, seed=kept_seed)
+        self._put(epoch=b"%d" % epoch)
         with self._translated():
             members = self._database.execute("SELECT name, introduction, done FROM members").fetchall()
+            coins = self._database.execute("SELECT name, coin FROM coins").fetchall()
             records = self._database.execute("SELECT record FROM rounds ORDER BY number").fetchall()
+            published = self._database.execute("SELECT name, ids FROM published").fetchall()
+            opened = self._database.execute("SELECT ids FROM opened ORDER BY step").fetchall()
             return Kept(
-                seed=kept_seed,
                 epoch=epoch,
                 introductions={name: _introduction(text) for name, text, _ in members},
+                coins={name: _opened(coin) for name, coin in coins},
                 done=frozenset(name for name, _, done in members if done),
                 state=self._state(),
                 records=[_record(text) for (text,) in records],
+                opened=[_aligned(value) for (value,) in opened],
+                published={name: _ids(_opened(ids)) for name, ids in published},
+                liars=_names(self._fact("liars") or b"[]"),
             )
 
     def joined(self, introductions: tuple[events.Introduction, ...]) -> None:
@@ -98,6 +111,22 @@ class Journal:
         rows = [(one.name, _introduction_text(one)) for one in introductions]
         with self._transaction() as database:
             database.executemany("INSERT OR IGNORE INTO members (name, introduction) VALUES (?, ?)", rows)
+
+    def opened(self, step: int, result: Aligned) -> None:
+        """A sum over all clients was opened."""
+        row = (step, _sealed(result.left.to_bytes(8, "little") + result.ids.astype("<u8").tobytes()))
+        with self._transaction() as database:
+            database.execute("INSERT OR REPLACE INTO opened VALUES (?, ?)", row)
+
+    def published(self, name: str, ids: Ids) -> None:
+        """A client says which rows are its own."""
+        with self._transaction() as database:
+            database.execute("INSERT OR REPLACE INTO published VALUES (?, ?)", (name, _sealed(ids.astype("<u8").tobytes())))
+
+    def revealed(self, name: str, coin: bytes) -> None:
+        """A client has revealed its coin for the start."""
+        with self._transaction() as database:
+            database.execute("INSERT OR REPLACE INTO coins VALUES (?, ?)", (name, _sealed(coin)))
 
     def done(self, name: str) -> None:
         """A client has written its labels."""
@@ -113,6 +142,10 @@ class Journal:
             database.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?)", row)
             kept = (_sealed_text(fields), _sealed(labels))
             database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", kept)
+
+    def liars(self, names: Sequence[str]) -> None:
+        """All clients whose uploads were found wrong so far."""
+        self._put(liars=json.dumps(list(names)).encode())
 
     def close(self) -> None:
         with self._translated():
@@ -191,6 +224,22 @@ def _introduction_text(one: events.Introduction) -> bytes:
 def _introduction(value: object) -> events.Introduction:
     fields = _opened_text(value)
     return events.Introduction(**(fields | {name: bytes.fromhex(fields[name]) for name in _BYTES}))
+
+
+def _aligned(value: object) -> Aligned:
+    data = _opened(value)
+    return Aligned(int.from_bytes(data[:8], "little"), _ids(data[8:]))
+
+
+def _ids(data: bytes) -> Ids:
+    return np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+
+
+def _names(text: bytes) -> tuple[str, ...]:
+    names = json.loads(text)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("not a list of names")
+    return tuple(names)
 
 
 def _record(value: object) -> RoundRecord:

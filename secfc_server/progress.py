@@ -21,6 +21,7 @@ class Monitor:
         self._joined: set[str] = set()
         self._connected: set[str] = set()
         self._rounds = 0
+        self._liars: set[str] = set()
         self._reminded = 0.0
         self._short = False
 
@@ -29,8 +30,10 @@ class Monitor:
         for name, member in c.members.items():
             if member.introduction and name not in self._joined:
                 self._joined.add(name)
-                say(log, "joined", client=name, rows=member.introduction.rows, missing=c.missing())
+                rows = {} if c.plan.private else {"rows": member.introduction.rows}
+                say(log, "joined", client=name, **rows, missing=c.missing())
         self._links()
+        self._new_liars()
         self._new_rounds(now)
         if c.phase is not self._phase:
             self._phase, self._reminded = c.phase, now
@@ -45,10 +48,17 @@ class Monitor:
 
     def _links(self) -> None:
         connected = {name for name, member in self._coordinator.members.items() if member.connected}
-        if self._coordinator.phase in (Phase.SHARING, Phase.ROUNDS):
+        if self._coordinator.phase in (Phase.UNION, Phase.SHARING, Phase.ROUNDS):
             for name in self._connected - connected:
                 say(log, "connection lost", level=logging.WARNING, client=name)
         self._connected = connected
+
+    def _new_liars(self) -> None:
+        c = self._coordinator
+        for name in sorted(set(c.liars) - self._liars):
+            text = "wrong distances; asked for nothing from now on"
+            say(log, "liar", level=logging.WARNING, client=name, reason=text, planned=c.plan.wishes.liars)
+        self._liars = set(c.liars)
 
     def _new_rounds(self, now: float) -> None:
         rounds = self._coordinator.rounds

@@ -7,10 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from secfc import identifiers
 from secfc.errors import ConfigError
-from secfc_server.coordinator import Coordinator
+from secfc_server.coordinator import Coordinator, Phase
 
 FILE = "result.json"
+PUBLISHED = "published.csv"
 
 
 def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
@@ -19,7 +21,7 @@ def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
     rounds = coordinator.rounds
     records = rounds.records if rounds else []
     clustering = rounds.clustering if rounds and not rounds.busy else None
-    members = coordinator.members
+    members, coins = coordinator.members, coordinator.coins
     held = {name: member.held for name, member in members.items() if member.held}
     return {
         "federation": coordinator.federation.name,
@@ -34,6 +36,9 @@ def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
         "responders": coordinator.plan.responders,
         "lanes": coordinator.plan.field.lanes,
         "uploads": coordinator.plan.wishes.uploads,
+        "membership": coordinator.plan.wishes.membership,
+        "seed": coins.seed.hex() if coins else None,  # of the start: with it anybody can repeat the job centrally
+        "liars": list(coordinator.liars),
         "rounds": clustering.rounds if clustering else 0,
         "converged": clustering.converged if clustering else False,
         "inertia": records[-1].inertia if records else None,
@@ -68,10 +73,30 @@ def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
 
 
 def write(path: Path, result: dict[str, Any]) -> None:
+    """Write the result."""
+    _replace(path, json.dumps(result, indent=2) + "\n")
+
+
+def write_published(path: Path, coordinator: Coordinator) -> list[str]:
+    """The rows that clients said to be their own: client, ID, cluster. Returns whose; no file if nobody's."""
+    names = [name for name, member in coordinator.members.items() if member.published is not None]
+    if not names or coordinator.alignment is None or coordinator.phase is not Phase.FINISHED:
+        return []
+    lines = ["client,id,cluster"]
+    for name in names:
+        ids = coordinator.members[name].published
+        if ids is not None:
+            labels = coordinator.alignment.labels(ids, coordinator.labels()).tolist()
+            lines += [f"{name},{text},{label}" for text, label in zip(identifiers.texts(ids), labels, strict=True)]
+    _replace(path, "\n".join(lines) + "\n")
+    return names
+
+
+def _replace(path: Path, text: str) -> None:
     """Replace the file as a whole, so that a reader never sees half of it."""
     temporary = path.with_name(path.name + ".new")
     try:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None

@@ -1,7 +1,8 @@
 """The rounds of a job as a machine of their own, seen from the server: who is asked, what has arrived, what comes next.
 
-A *request* of `lloyd.Clustering` is asked as *attempt* 1, 2, … of exactly R responders each. When all R uploads of one
-attempt are complete, `take_work` hands out the decoding, and `complete` takes the result back and moves to the next request.
+A *request* of `lloyd.Clustering` is asked as *attempt* 1, 2, … of exactly R responders each (more if liars are planned for:
+`Plan.asked`). When all uploads of one attempt are complete, `take_work` hands out the decoding, and `complete` takes the
+result back and moves to the next request; if the work finds liars instead, `discard` makes room for the next attempt.
 An attempt's responders never change, and uploads of two attempts are never mixed: each attempt has its own decoder.
 Clients are numbers here, their positions in the roster.
 """
@@ -16,14 +17,14 @@ from secfc import assignments, events, masks
 from secfc.decoding import Decoder, Distances
 from secfc.distances import Labels
 from secfc.errors import Malformed, OutOfTurn
-from secfc.federation import in_data_units
+from secfc.federation import decoder, in_data_units
 from secfc.lloyd import Clustering, Phase, Progress, Request
 from secfc.plan import Plan
 
 
 @dataclass
 class Attempt:
-    """One question to R responders."""
+    """One question to its responders."""
 
     request: Request
     number: int
@@ -63,14 +64,26 @@ class RoundRecord:
 
 
 @dataclass(frozen=True)
+class Lies:
+    """What work finds instead of progress: these clients' uploads are wrong."""
+
+    clients: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Work:
     """Decoding and the next assignment: the heavy part of a round, to be run on a thread while the machine waits."""
 
     decoder: Decoder
     distances: Distances
     clustering: Clustering
+    liars_left: int = 0
 
-    def run(self) -> Progress:
+    def run(self) -> Progress | Lies:
+        """Raises JobFailed if the uploads contradict each other and no `liars_left` of them explain it."""
+        liars = self.decoder.check.liars(self.liars_left) if self.decoder.check else ()
+        if liars:
+            return Lies(liars)
         self.decoder.finish(self.distances)
         return self.clustering.absorb(self.distances)
 
@@ -86,6 +99,7 @@ class Rounds:
         self._before = attempts_before
         self._distances = Distances(plan.field, clustering.rows, clustering.clusters)
         self._attempts = 0
+        self._liars_left = plan.wishes.liars
         self._busy = False
         self._previous: tuple[int, Labels] | None = None
         self._current = (clustering.number, clustering.labels.copy())
@@ -106,21 +120,22 @@ class Rounds:
         """How often this process has asked the current request; 0 if no answer is awaited."""
         return self._attempts if self.attempt is not None else 0
 
-    def ask(self, live: Sequence[int], now: float) -> bool:
-        """Start the next attempt with the first R of `live`; False, and no attempt, if they are too few."""
+    def ask(self, live: Sequence[int], now: float, found: int = 0) -> bool:
+        """Start the next attempt with the first of `live`; False, and no attempt, if they are too few. `found` liars are
+        left out, and not among the live."""
         if self._busy or self.done:
             raise OutOfTurn("no question is due")
-        if len(live) < self.plan.responders:
+        least, most = self.plan.asked(found)
+        self._liars_left = self.plan.wishes.liars - found
+        if len(live) < least:
             self.attempt = None
             return False
-        responders = tuple(sorted(live[: self.plan.responders]))
+        responders = tuple(sorted(live[:most]))
         request = self.clustering.request
-        shape = self.plan.shape(self.clustering.rows, request.sizes, request.columns)
-        weights = None if self.plan.masked else self.plan.code.weights(responders)
         digest = masks.assignment_digest(request.labels.astype("<i4").tobytes())
         self._attempts += 1
         number = self._before + self._attempts
-        self.attempt = Attempt(request, number, responders, digest, Decoder(shape, responders, weights), now)
+        self.attempt = Attempt(request, number, responders, digest, decoder(self.plan, request, responders), now)
         return True
 
     def upload(
@@ -143,10 +158,16 @@ class Rounds:
 
     def take_work(self) -> Work | None:
         """The decoding of the current attempt, once all its uploads are complete; handed out once."""
-        if self.attempt is None or self._busy or len(self.attempt.arrived) < self.plan.responders:
+        if self.attempt is None or self._busy or len(self.attempt.arrived) < len(self.attempt.responders):
             return None
         self._busy = True
-        return Work(self.attempt.decoder, self._distances, self.clustering)
+        return Work(self.attempt.decoder, self._distances, self.clustering, self._liars_left)
+
+    def discard(self) -> None:
+        """The work found liars: the attempt counts for nothing, and the same request is to be asked again."""
+        if self.attempt is None or not self._busy:
+            raise OutOfTurn("no work was handed out")
+        self.attempt, self._busy = None, False
 
     def record(self, progress: Progress, decode_seconds: float, now: float) -> RoundRecord:
         """What will be said of the round whose work is done; to be written down before `complete`."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from secfc import config, events, rpc, wire
-from secfc.errors import ConfigError, JobFailed, SecfcError, Unavailable, WrongSender
+from secfc.errors import ConfigError, JobFailed, Malformed, SecfcError, Unavailable, WrongSender
 from secfc.logs import say
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
+from secfc_server.alignment import Opening
 from secfc_server.coordinator import Coordinator, Cursor
 from secfc_server.journal import Journal
-from secfc_server.rounds import Work
+from secfc_server.rounds import Lies, Work
 
 log = logging.getLogger("secfc.server")
 SIGN_OF_LIFE_SECONDS = 10.0
@@ -79,16 +80,46 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         async with rpc.refusing(context):
             sender = self._caller(context)
             async for message in request_iterator:
-                chunk = wire.chunk_from(message)
                 name = (message.round, message.attempt)
-                self.coordinator.upload(sender, name, chunk, message.compute_seconds, self.now())
+                try:
+                    chunk = wire.chunk_from(message)
+                    self.coordinator.upload(sender, name, chunk, message.compute_seconds, self.now())
+                except Malformed:
+                    if self.coordinator.was_due(sender, name, message.offset):
+                        await self._leave_out(sender)
+                    raise
                 received = chunk.offset + len(chunk.words)
             self.work_if_ready()
         return pb.UploadReply(received=received)
 
+    async def Contribute(self, request_iterator: AsyncIterator[pb.SumChunk], context: Any) -> pb.UploadReply:
+        received = 0
+        async with rpc.refusing(context):
+            sender = self._caller(context)
+            async for message in request_iterator:
+                received = self.coordinator.contribute(sender, message.context, wire.chunk_from(message), self.now())
+            self.notify()
+            self.work_if_ready()
+        return pb.UploadReply(received=received)
+
+    async def Publish(self, request_iterator: AsyncIterator[pb.IdChunk], context: Any) -> pb.UploadReply:
+        data = b""
+        async with rpc.refusing(context):
+            sender, instance = self._caller(context), b""
+            async for message in request_iterator:
+                data = self.coordinator.published_piece(sender, data, message.offset, message.total, message.data)
+                instance = message.instance
+            ids = self.coordinator.publish(sender, instance, data)
+            await self._keep(self._journal.published, sender, ids)
+        self.notify()
+        return pb.UploadReply(received=len(data))
+
     async def Report(self, request: pb.ReportRequest, context: Any) -> pb.ReportReply:
         async with rpc.refusing(context):
             sender, report = self._caller(context), wire.report_from(request)
+            if isinstance(report, events.Held) and report.coin:  # kept before any round can depend on it
+                self.coordinator.check_coin(self.coordinator.member(sender), report.coin)
+                await self._keep(self._journal.revealed, sender, report.coin)
             self.coordinator.report(sender, request.instance, report, self.now())
             if isinstance(report, events.Done):
                 await self._keep(self._journal.done, sender)
@@ -106,10 +137,10 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
                 raise WrongSender("only the server and the clients of the roster may ask how the job goes")
         return status(self.coordinator, time.monotonic() - self._started)
 
-    async def _keep(self, write: Callable[[Any], None], what: Any) -> None:
+    async def _keep(self, write: Callable[..., None], *what: Any) -> None:
         """Write to the journal. If that fails the server ends, not the caller: what is not kept must not be relied on."""
         try:
-            await asyncio.to_thread(write, what)
+            await asyncio.to_thread(write, *what)
         except ConfigError as error:
             self.coordinator.fail(error, self.now())
             self.notify()
@@ -140,20 +171,36 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             self._change = asyncio.Event()
 
     def work_if_ready(self) -> None:
-        """Start decoding on a thread when a round's uploads are complete."""
-        work = self.coordinator.take_work()
-        if work is not None:
-            task = asyncio.create_task(self._work(work))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        """Start decoding on a thread when a round's uploads are complete, or opening a sum when all its shares are."""
+        if (work := self.coordinator.take_work()) is not None:
+            self._spawn(self._decode(work))
+        if (opening := self.coordinator.take_opening()) is not None:
+            self._spawn(self._open(opening))
 
-    async def _work(self, work: Work) -> None:
+    def _spawn(self, due: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(self._work(due))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _decode(self, work: Work) -> None:
         started = self.now()
+        found = await asyncio.to_thread(work.run)
+        if isinstance(found, Lies):
+            await self._discard(found)
+            return
+        record = self.coordinator.record(found, self.now() - started, self.now())
+        await asyncio.to_thread(self._journal.advanced, work.clustering.state(), record)
+        self.coordinator.complete(record, self.now())
+
+    async def _open(self, opening: Opening) -> None:
+        result = await asyncio.to_thread(opening.run)
+        step = self.coordinator.alignment.step if self.coordinator.alignment else 0
+        await asyncio.to_thread(self._journal.opened, step, result)
+        self.coordinator.opened(result, self.now())
+
+    async def _work(self, due: Coroutine[Any, Any, None]) -> None:
         try:
-            progress = await asyncio.to_thread(work.run)
-            record = self.coordinator.record(progress, self.now() - started, self.now())
-            await asyncio.to_thread(self._journal.advanced, work.clustering.state(), record)
-            self.coordinator.complete(record, self.now())
+            await due
         except SecfcError as error:
             self.coordinator.fail(error, self.now())
         except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
@@ -162,6 +209,18 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
                 JobFailed(f"the server could not decode a round ({type(error).__name__})"), self.now()
             )
         self.notify()
+
+    async def _discard(self, lies: Lies) -> None:
+        names = [self.coordinator.federation.roster[j] for j in lies.clients]
+        await asyncio.to_thread(self._journal.liars, self.coordinator.suspects(names))
+        self.coordinator.discard(lies, self.now())
+
+    async def _leave_out(self, sender: str) -> None:
+        """One that sends what cannot be an upload is a liar, if the plan allows for one more; else it counts as lost."""
+        if self.coordinator.suspects([sender]) != self.coordinator.liars:
+            await asyncio.to_thread(self._journal.liars, self.coordinator.suspects([sender]))
+            self.coordinator.leave_out([sender], self.now())
+            self.notify()
 
     def tick(self) -> None:
         """Let time pass."""
@@ -185,6 +244,7 @@ def status(coordinator: Coordinator, seconds: float) -> pb.StatusReply:
                 connected=member.connected,
                 holds_shares=member.held is not None,
                 done=member.done,
+                liar=name in coordinator.liars,
             )
             for name, member in coordinator.members.items()
         ],

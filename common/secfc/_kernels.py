@@ -295,6 +295,55 @@ def add_weighted(flat: Any, weights: Any, start: int, sums: Any) -> None:
         column = 0
 
 
+@_inlined
+def _rebalance(sums: Any, primes: Any, inverses: Any) -> None:
+    for c in range(sums.shape[0]):
+        row = sums[c]
+        for j in range(row.shape[0]):
+            row[j] = row[j] - np.rint(row[j] * inverses[j]) * primes[j]
+
+
+@_compiled("void(uint32[::1], int64, float64[:, ::1], float64[::1], float64[:, ::1])")
+def combine(flat: Any, start: int, factors: Any, primes: Any, sums: Any) -> None:
+    """sums[c, column of q] += factors[row of q, c] · flat[q] for c = 0, 1, 2; balanced mod the columns' primes.
+
+    A product is below 2^41, so 2^11 rows can be added before the sums are balanced. Four whole rows at a time: the sums
+    are then read and written once for them.
+    """
+    width = primes.shape[0]
+    inverses = 1.0 / primes
+    a, b, c = sums[0], sums[1], sums[2]
+    q, row, column, added = 0, start // width, start % width, 0
+    while q < flat.shape[0]:
+        if column == 0 and flat.shape[0] - q >= 4 * width:
+            one, two = flat[q : q + width], flat[q + width : q + 2 * width]
+            three, four = flat[q + 2 * width : q + 3 * width], flat[q + 3 * width : q + 4 * width]
+            f, g, h, i = factors[row], factors[row + 1], factors[row + 2], factors[row + 3]
+            f0, f1, f2, g0, g1, g2 = f[0], f[1], f[2], g[0], g[1], g[2]
+            h0, h1, h2, i0, i1, i2 = h[0], h[1], h[2], i[0], i[1], i[2]
+            for j in range(width):
+                u, v = np.float64(np.int32(one[j])), np.float64(np.int32(two[j]))
+                w, x = np.float64(np.int32(three[j])), np.float64(np.int32(four[j]))
+                a[j] += f0 * u + g0 * v + h0 * w + i0 * x
+                b[j] += f1 * u + g1 * v + h1 * w + i1 * x
+                c[j] += f2 * u + g2 * v + h2 * w + i2 * x
+            q, row, added = q + 4 * width, row + 4, added + 4
+        else:
+            run = min(width - column, flat.shape[0] - q)
+            part, f0, f1, f2 = flat[q : q + run], factors[row, 0], factors[row, 1], factors[row, 2]
+            x0, x1, x2 = a[column : column + run], b[column : column + run], c[column : column + run]
+            for j in range(run):
+                u = np.float64(np.int32(part[j]))
+                x0[j] += f0 * u
+                x1[j] += f1 * u
+                x2[j] += f2 * u
+            q, row, column, added = q + run, row + 1, 0, added + 1
+        if added >= 1 << 11:
+            _rebalance(sums, primes, inverses)
+            added = 0
+    _rebalance(sums, primes, inverses)
+
+
 @_compiled("void(uint32[::1], uint32[::1], uint32[::1], float64[::1])")
 def interleave(sums0: Any, sums1: Any, sums2: Any, flat: Any) -> None:
     """Lane sums to flat order."""

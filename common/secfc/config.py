@@ -27,11 +27,12 @@ MAX_FILE_BYTES = 1 << 20
 MAX_COUNT = 2**31 - 1  # every count travels in 32 bits
 IDENTITY_DOMAIN = "secfc.internal"  # .internal is reserved for private use: nobody can own such a name in public DNS
 SERVER = "server"
+LINK_KEY = "link.key"  # in a client's kit: the clients' common key for linked IDs
 RESERVED_NAMES = (SERVER, "ca")  # "ca" is the authority's folder beside the kits
 
 _TOP_KEYS = (
-    *("name", "k", "privacy", "dropouts", "liars", "uploads", "seeding", "segments", "membership"),
-    *("max_rows", "max_rounds", "features", "bound", "precision", "server", "client"),
+    *("name", "k", "privacy", "dropouts", "liars", "uploads", "seeding", "segments", "membership", "ids"),
+    *("max_rows", "max_rounds", "features", "bound", "precision", "seed", "server", "client"),
 )
 _SERVER_KEYS = ("address", "bind", "names")
 _CLIENT_KEYS = ("name", *_SERVER_KEYS)
@@ -83,6 +84,8 @@ class Federation:
     precision: int
     server: Party
     clients: tuple[Party, ...]
+    ids: str = "fresh"  # how rows are named where membership is private
+    seed: str | None = None  # fixes the start, to repeat a run; without it the clients toss coins
 
     @property
     def n(self) -> int:
@@ -157,6 +160,7 @@ def parse(text: str, where: str) -> Federation:
         seeding=top.choice("seeding", ("k-means++", "random", "separation")),
         segments=top.integer("segments", 1) if "segments" in raw else None,
         membership=top.choice("membership", ("public", "private")),
+        ids=top.choice("ids", ("fresh", "linked")),
         max_rows=top.integer("max_rows", 1),
         max_rounds=top.integer("max_rounds", 1, default=300),
         features=features,
@@ -165,8 +169,13 @@ def parse(text: str, where: str) -> Federation:
         precision=top.integer("precision", -60, 60),
         server=_party(_Table(top.table("server"), where, "[server] ", _SERVER_KEYS), SERVER),
         clients=_clients(top),
+        seed=top.words("seed") if "seed" in raw else None,
     )
     _check_distinct((federation.server, *federation.clients), where)
+    if federation.ids == "linked" and federation.membership != "private":
+        raise ConfigError(
+            f'{where}: ids = "linked" goes with membership = "private"; leave it out or change membership'
+        )
     return federation
 
 
@@ -297,6 +306,12 @@ class _Table:
         value = self.get(key)
         if not isinstance(value, str):
             self.fail(key, f"must be a string in quotes, not {_show(value)}")
+        return value
+
+    def words(self, key: str) -> str:
+        value = self.text(key)
+        if not 1 <= len(value) <= 200 or any(unicodedata.category(c) in ("Cc", "Cs") for c in value):
+            self.fail(key, "must be 1 to 200 characters without control characters; choose another text")
         return value
 
     def label(self, key: str) -> str:

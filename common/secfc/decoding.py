@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc import kernels, parallel
+from secfc.checking import Check
 from secfc.distances import Shape
 from secfc.errors import InvalidInput, JobFailed, Malformed, OutOfTurn
 from secfc.field import Field, Residues, Words
@@ -42,16 +43,19 @@ class Distances:
 
 
 class Decoder:
-    """Sums the uploads of exactly R responders to one attempt of one round.
+    """Sums the uploads of R responders to one attempt of one round.
 
-    `weights` (L, R) are applied here for open uploads and must be None for masked ones. Every upload is a run of words sent
-    in order; a chunk that is out of order, too long or holds a residue not below its prime is refused and changes nothing.
+    `weights` (L, R) are applied here for open uploads and must be None for masked ones. With a `check` there may be more
+    than R open uploads: the first R are summed, all are checked. Every upload is a run of words sent in order; a chunk
+    that is out of order, too long or holds a residue not below its prime is refused and changes nothing.
     """
 
-    def __init__(self, shape: Shape, responders: Sequence[int], weights: Residues | None) -> None:
+    def __init__(
+        self, shape: Shape, responders: Sequence[int], weights: Residues | None, check: Check | None = None
+    ) -> None:
         if len(set(responders)) != len(responders) or not 0 < len(responders) < 2048:
             raise InvalidInput("a round needs 1 to 2047 distinct responders")
-        self.shape = shape
+        self.shape, self.check = shape, check
         self._received = dict.fromkeys(responders, 0)
         self._decoded = 0  # rows
         self._weights: dict[int, Residues] | None = None
@@ -60,7 +64,7 @@ class Decoder:
             self._sums = np.zeros((3, words), dtype=np.uint32)
         else:
             spread = [np.repeat(column, shape.layout.widths) for column in weights.T]
-            self._weights = dict(zip(responders, spread, strict=True))
+            self._weights = dict(zip(responders, spread, strict=check is None))
             self._flat = np.zeros(shape.layout.residues)
 
     def missing(self) -> list[int]:
@@ -86,12 +90,18 @@ class Decoder:
             if kernels.add_words(words, 3 * first_word, layout.primes, np.uint32(layout.ceiling), *sums) >= 0:
                 raise Malformed(f"a residue after word {first_word} of an upload is not below its prime")
         else:
-            layout.check(words, first_word)
-            start = 3 * first_word
-            flat = np.empty(min(3 * len(words), self.shape.layout.residues - start), dtype=np.uint32)
-            kernels.unpack(words, flat)
-            kernels.add_weighted(flat, self._weights[responder], start, self._flat[start : start + len(flat)])
+            self._add_open(self._weights.get(responder), responder, first_word, words)
         self._received[responder] += len(words)
+
+    def _add_open(self, weights: Residues | None, responder: int, first_word: int, words: Words) -> None:
+        layout, start = self.shape.layout, 3 * first_word
+        layout.check(words, first_word)
+        flat = np.empty(min(3 * len(words), layout.residues - start), dtype=np.uint32)
+        kernels.unpack(words, flat)
+        if weights is not None:
+            kernels.add_weighted(flat, weights, start, self._flat[start : start + len(flat)])
+        if self.check is not None:
+            self.check.add(responder, start, flat)
 
     def finish(self, distances: Distances) -> None:
         """Write the decoded columns. Pre-condition: no upload is missing."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from secfc import federation, fixedpoint, plan
+from secfc import federation, fixedpoint, identifiers, plan
 from secfc.coins import Coins
 from secfc.errors import DataError, InvalidInput
 from secfc.lloyd import Clustering
@@ -37,6 +37,8 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     privacy : t, how many clients may pool what they hold and still learn nothing.
     segments : ℓ, pieces a row is cut into; None takes the largest that fits 2ℓ + 2t − 1 ≤ n.
     uploads : "masked" (the server learns distances only) or "open" (the paper's).
+    membership : "public", or "private" (nobody learns which row is whose). With private membership rows are ordered by random
+        IDs, drawn from random_state: a seeding then draws other rows, and ties between rows may fall otherwise.
     seeding : "k-means++", "random" (the paper's Algorithm 1) or "separation".
     bound : public bound on |x|. None takes the smallest power of two not below max |X|; a real federation must agree on
         it beforehand instead, since a bound taken from the data tells something about them.
@@ -62,6 +64,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         privacy: int = 1,
         segments: int | None = None,
         uploads: str = "masked",
+        membership: str = "public",
         seeding: str = "k-means++",
         bound: float | None = None,
         precision: int | None = None,
@@ -73,6 +76,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.privacy = privacy
         self.segments = segments
         self.uploads = uploads
+        self.membership = membership
         self.seeding = seeding
         self.bound = bound
         self.precision = precision
@@ -86,10 +90,14 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         made = self._plan(X)
         positions = self._owners(len(X), groups)
         values = fixedpoint.quantise(X, made.wishes.bound, made.wishes.precision)
-        coins = Coins(check_random_state(self.random_state).bytes(32))
+        random = check_random_state(self.random_state)
+        coins = Coins(random.bytes(32))
+        ids = identifiers.fresh(len(X), random.bytes(32)) if made.private else None
+        initial = None if initial_labels is None else np.asarray(initial_labels)
+        if ids is not None and initial is not None and initial.shape == (len(X),):
+            initial = initial[identifiers.order(ids)]
 
         def machine(rows: int) -> Clustering:
-            initial = None if initial_labels is None else np.asarray(initial_labels)
             return Clustering(
                 rows,
                 self.n_clusters,
@@ -99,8 +107,16 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 max_rounds=self.max_iter,
             )
 
-        result = federation.run(made, [values[at] for at in positions], machine, positions=positions)
-        self.labels_ = result.labels
+        result = federation.run(
+            made,
+            [values[at] for at in positions],
+            machine,
+            positions=None if made.private else positions,
+            ids=None if ids is None else [ids[at] for at in positions],
+        )
+        self.labels_ = np.empty_like(result.labels)
+        for at, slots in zip(positions, result.slots, strict=True):
+            self.labels_[at] = result.labels[slots]
         self.inertia_ = result.inertia
         self.n_iter_ = result.rounds
         return self
@@ -120,6 +136,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 bound=bound,
                 precision=precision,
                 uploads=self.uploads,
+                membership=self.membership,
                 segments=self.segments,
             )
         )

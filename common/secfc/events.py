@@ -21,6 +21,7 @@ class Introduction:
     share_set: bytes
     x25519: bytes
     nonce: bytes
+    commitment: bytes
     certificate: bytes = field(repr=False)
     signature: bytes = field(repr=False, default=b"")
 
@@ -34,6 +35,7 @@ class Introduction:
             self.share_set,
             self.x25519,
             self.nonce,
+            self.commitment,
         )
 
 
@@ -42,9 +44,24 @@ def session(federation_digest: bytes, members: Sequence[Introduction]) -> bytes:
     return hashlib.sha256(framed(b"secfc/v1/session", *(m.statement(federation_digest) for m in members))).digest()
 
 
-def holdings(session_id: bytes, members: Sequence[Introduction]) -> bytes:
-    """What a client that holds everybody's shares reports."""
-    return hashlib.sha256(framed(b"secfc/v1/held", session_id, *(m.share_set for m in members))).digest()
+def holdings(session_id: bytes, share_sets: Sequence[bytes]) -> bytes:
+    """What a client that holds everybody's shares reports; `share_sets` name them in roster order."""
+    return hashlib.sha256(framed(b"secfc/v1/held", session_id, *share_sets)).digest()
+
+
+def stage_id(share_set: bytes, context: bytes) -> bytes:
+    """Names what a client shares in one stage of a job with private membership; see `count_context` and below."""
+    return hashlib.sha256(framed(b"secfc/v1/stage", share_set, context)).digest()[:16]
+
+
+def count_context(session_id: bytes) -> bytes:
+    """The first stage: how many rows there are. A table's context is its `union.TableShape.digest`."""
+    return hashlib.sha256(framed(b"secfc/v1/count", session_id)).digest()
+
+
+def slots_context(union_digest: bytes) -> bytes:
+    """The last stage: rows in the slots of a finished union."""
+    return hashlib.sha256(framed(b"secfc/v1/slots", union_digest)).digest()
 
 
 @dataclass(frozen=True)
@@ -60,6 +77,25 @@ class Roster:
     """Everybody has joined; members in the order of the federation file."""
 
     members: tuple[Introduction, ...]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A piece of what a sum over all clients shows. Step 0 is the count: `left` rows, no data. Later steps are IDs, 16 bytes
+    each, and how many are left for the next step."""
+
+    step: int
+    left: int
+    offset: int
+    total: int
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Reveals:
+    """Everybody's coin for the start, in roster order."""
+
+    coins: tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
@@ -103,7 +139,7 @@ class Failed:
     reason: str
 
 
-Event = Waiting | Roster | Assignment | RoundRequest | Finished | Failed
+Event = Waiting | Roster | Opened | Reveals | Assignment | RoundRequest | Finished | Failed
 
 
 @dataclass(frozen=True)
@@ -117,12 +153,13 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Held:
-    """A client holds a share of every row."""
+    """A client holds a share of every row, and reveals its coin."""
 
     digest: bytes
     sent_bytes: int
     received_bytes: int
     seconds: float
+    coin: bytes = field(repr=False, default=b"")  # empty if the federation file fixes the start
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The whole protocol in one process, readable as its specification.
 
 `run` is Algorithm 1 of the paper with the choices of docs/protocol.md: every client shares its rows, then round after
-round R responders upload coded distances, their sum is decoded, and the next assignment goes to everybody. The networked
-system does the same with the same functions; only the transport differs.
+round R responders upload coded distances, their sum is decoded, and the next assignment goes to everybody. With private
+membership (Section 5), the clients first agree on the sorted list of all row IDs, and every client shares all m slots, zeros
+where the row is not its own. The networked system does the same with the same functions; only the transport differs.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import masks, prg
+from secfc import alignment, identifiers, masks, prg
+from secfc.checking import Check
 from secfc.decoding import Decoder, Distances
 from secfc.distances import CodedClusters, Labels
-from secfc.errors import DataError, InvalidInput
+from secfc.errors import DataError, InvalidInput, JobFailed
 from secfc.field import CHUNK_WORDS, Words
+from secfc.identifiers import Ids
 from secfc.lloyd import Clustering, Phase, Request
 from secfc.plan import Plan
-from secfc.sharing import CodedRows, ShareSet
+from secfc.sharing import CodedRows, ShareSet, SlotShares
+from secfc.union import union_code
 
 Rows = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -41,11 +46,13 @@ class Round:
     labels: Labels
     changed: int
     inertia: float | None
+    attempts: int = 1
 
 
 @dataclass(frozen=True)
 class Result:
-    """The clustering. `inertia` is in the units of the data; `rounds` counts Lloyd rounds, seeding apart."""
+    """The clustering. `inertia` is in the units of the data; `rounds` counts Lloyd rounds, seeding apart; `liars` are the
+    clients whose uploads were wrong."""
 
     labels: Labels
     sizes: npt.NDArray[np.int64]
@@ -53,14 +60,16 @@ class Result:
     rounds: int
     converged: bool
     history: list[Round] = field(repr=False)
+    slots: list[Positions] = field(repr=False)  # where each client's rows stand in `labels`; each knows its own only
+    liars: tuple[int, ...] = ()
 
 
 class Member:
     """One client: it shares its rows, holds a share of everybody's, and answers requests."""
 
-    def __init__(self, index: int, plan: Plan, rows: Rows) -> None:
+    def __init__(self, index: int, plan: Plan, share_set: ShareSet) -> None:
         self.index, self.plan = index, plan
-        self.share_set = ShareSet(plan.code, rows, prg.fresh_key())
+        self.share_set = share_set
         self._private = X25519PrivateKey.generate()
         self.public = self._private.public_key().public_bytes_raw()
 
@@ -69,48 +78,86 @@ class Member:
         others = (j for j in range(len(publics)) if j != self.index)
         self._secrets = {j: masks.agree(self._private, publics[j]) for j in others}
 
-    def receive(self, total: int, shares: Iterable[tuple[npt.NDArray[np.int64], Words]]) -> None:
-        """Take in everybody's shares: where the rows stand among all m, and their packed shares."""
+    def receive(self, total: int, shares: Iterable[tuple[slice | Positions, Words]]) -> None:
+        """Take in everybody's shares: where the rows stand among all m, and their packed shares. With private membership
+        everybody sends all m, and they are added."""
         coded = CodedRows(self.plan.field, total, self.plan.length)
         for positions, words in shares:
-            coded.put(positions, words)
+            coded.put(positions, words, add=self.plan.private)
         coded.finish()
         self._clusters = CodedClusters(coded, self.plan.wishes.clusters)
 
     def answer(self, request: Request, session: bytes, responders: tuple[int, ...], attempt: int) -> Words:
-        """The upload for one attempt of a round. Refuses a responder set that is not exactly R of the roster."""
-        self.plan.code.check_responders(responders)
+        """The upload for one attempt of a round. Refuses a responder set that the plan does not allow."""
+        self.plan.check_responders(responders)
         self._clusters.assign(request.labels)
         shape = self.plan.shape(len(request.labels), self._clusters.sizes, request.columns)
         if not self.plan.masked:
             return self._clusters.upload(shape)
         weights = self.plan.code.weights(responders)[:, responders.index(self.index)]
+        return self._clusters.upload(shape, weights, self.mask_keys(request, session, responders, attempt))
+
+    def mask_keys(
+        self, request: Request, session: bytes, responders: tuple[int, ...], attempt: int
+    ) -> list[tuple[bytes, int]]:
+        """The signed keys of this client's masks for one attempt of a round."""
         digest = masks.assignment_digest(request.labels.astype("<i4").tobytes())
-        context = masks.Context(session, self.plan.digest, request.number, attempt, responders, digest, shape.columns)
-        keys = masks.signed_keys(self.index, self.plan.wishes.privacy, context, self._secrets)
-        return self._clusters.upload(shape, weights, keys)
+        columns = self.plan.shape(len(request.labels), request.sizes, request.columns).columns
+        context = masks.Context(session, self.plan.digest, request.number, attempt, responders, digest, columns)
+        return masks.signed_keys(self.index, self.plan.wishes.privacy, context, self._secrets)
 
 
-def share(plan: Plan, rows: Sequence[Rows], positions: Sequence[npt.NDArray[np.int64]]) -> list[Member]:
-    """Phase 1: every client shares its rows with all."""
-    members = [Member(j, plan, part) for j, part in enumerate(rows)]
-    everybody = range(len(members))
-    outgoing = [member.share_set.shares(everybody) for member in members]
+def share(plan: Plan, rows: Sequence[Rows], positions: Sequence[Positions]) -> list[Member]:
+    """Phase 1: every client shares its rows with all; `positions` are the slots of its rows, which with private membership
+    it keeps to itself."""
+    total = sum(len(part) for part in rows)
+    members = [Member(j, plan, _share_set(plan, rows[j], positions[j], total)) for j in range(len(rows))]
+    outgoing = [member.share_set.shares(range(len(members))) for member in members]
+    where = [slice(0, total) if plan.private else at for at in positions]
     for j, member in enumerate(members):
         member.meet([other.public for other in members])
-        member.receive(sum(len(part) for part in rows), [(positions[i], outgoing[i][j]) for i in everybody])
+        member.receive(total, [(at, words[j]) for at, words in zip(where, outgoing, strict=True)])
     return members
 
 
-def decode(plan: Plan, request: Request, uploads: dict[int, Words], distances: Distances) -> None:
-    """The server's sum over R uploads, in chunks as they would arrive."""
-    responders = tuple(uploads)
+def _share_set(plan: Plan, rows: Rows, slots: Positions, total: int) -> ShareSet:
+    if plan.private:
+        return SlotShares(plan.code, rows, slots, total, prg.fresh_key())
+    return ShareSet(plan.code, rows, prg.fresh_key())
+
+
+def align(plan: Plan, rows: Sequence[Rows], ids: Sequence[Ids] | None) -> list[Positions]:
+    """Phase 0 of private membership: the slots of every client's rows, by the sorted union of all IDs."""
+    own = [identifiers.fresh(len(part), prg.fresh_key()) for part in rows] if ids is None else list(ids)
+    if [len(part) for part in own] != [len(part) for part in rows]:
+        raise InvalidInput("ids must hold one ID for each row of each client")
+    code = union_code(plan.wishes.clients, plan.wishes.privacy)
+    union = alignment.align(code, own, os.urandom(32), plan.wishes.max_rows)
+    return [union.slots(part) for part in own]
+
+
+def decoder(plan: Plan, request: Request, responders: Sequence[int]) -> Decoder:
+    """What takes in the uploads of one attempt: R of them are summed, and with liars planned for, all are checked."""
     shape = plan.shape(len(request.labels), request.sizes, request.columns)
-    decoder = Decoder(shape, responders, None if plan.masked else plan.code.weights(responders))
+    if plan.masked:
+        return Decoder(shape, responders, None)
+    check = Check(plan.code, shape.layout, responders) if plan.wishes.liars else None
+    return Decoder(shape, responders, plan.code.weights(responders[: plan.responders]), check)
+
+
+def decode(
+    plan: Plan, request: Request, uploads: dict[int, Words], distances: Distances, found: int = 0
+) -> tuple[int, ...]:
+    """The server's sum over R uploads, in chunks as they would arrive. Whose uploads are wrong, if any are; the distances
+    then count for nothing. `found` liars were left out before."""
+    taking = decoder(plan, request, tuple(uploads))
     for j, words in uploads.items():
         for first in range(0, len(words), CHUNK_WORDS):
-            decoder.add(j, first, words[first : first + CHUNK_WORDS])
-    decoder.finish(distances)
+            taking.add(j, first, words[first : first + CHUNK_WORDS])
+    liars = taking.check.liars(plan.wishes.liars - found) if taking.check else ()
+    if not liars:
+        taking.finish(distances)
+    return liars
 
 
 def run(
@@ -118,27 +165,51 @@ def run(
     rows: Sequence[Rows],
     clustering: Callable[[int], Clustering],
     *,
-    positions: Sequence[npt.NDArray[np.int64]] | None = None,
+    positions: Sequence[Positions] | None = None,
+    ids: Sequence[Ids] | None = None,
     choose: Callable[[int], Sequence[int]] | None = None,
     observe: Callable[[Round], None] | None = None,
+    tap: Callable[[Request, dict[int, Words]], None] | None = None,
+    members: Sequence[Member] | None = None,
+    lie: Callable[[int, Request, Words], Words] | None = None,
 ) -> Result:
     """Cluster the quantised rows of all clients.
 
     `clustering` makes the server's machine once the number of rows is known. `positions[j]` says where client j's rows stand
-    in the order of all rows (default: by client, then as given). `choose` picks the R responders of a request.
+    in the order of all rows (default: by client, then as given). `choose` says whom to ask first in a request.
+    `tap` is shown all that the server receives: what it asked for, and every responder's upload, byte for byte.
+    `members` are those of an earlier `share` of these rows: another job on the same shares. With `plan.wishes.liars`, wrong
+    uploads are found, and the request is asked again without their senders, who stay left out; `lie(client, request, upload)`
+    may falsify what a client sends, to try that.
+
+    With private membership rows are ordered by their IDs instead: `ids[j]` are those of client j's rows (default: fresh).
     """
+    if (positions if plan.private else ids) is not None:
+        raise InvalidInput("rows have positions with public membership and IDs with private membership")
     rows, positions = _checked(plan, rows, positions)
+    if plan.private:
+        positions = align(plan, rows, ids)
     total = sum(len(part) for part in rows)
     machine = clustering(total)
-    members = share(plan, rows, positions)
+    members = share(plan, rows, positions) if members is None else members
     session = os.urandom(32)
     distances = Distances(plan.field, total, plan.wishes.clusters)
     history: list[Round] = []
+    liars: tuple[int, ...] = ()
+    attempt = 0
     while machine.phase is not Phase.DONE:
-        request = machine.request
-        responders = tuple(sorted(choose(request.number) if choose else range(plan.responders)))
-        uploads = {j: members[j].answer(request, session, responders, attempt=1) for j in responders}
-        decode(plan, request, uploads, distances)
+        request, attempt = machine.request, attempt + 1
+        live = choose(request.number) if choose else range(plan.wishes.clients)
+        responders = pick(plan, live, liars)
+        uploads = {j: members[j].answer(request, session, responders, attempt) for j in responders}
+        if lie is not None:
+            uploads = {j: lie(j, request, words) for j, words in uploads.items()}
+        if tap:
+            tap(request, uploads)
+        wrong = decode(plan, request, uploads, distances, len(liars))
+        if wrong:
+            liars = tuple(sorted(liars + wrong))
+            continue
         progress = machine.absorb(distances)
         history.append(
             Round(
@@ -149,14 +220,25 @@ def run(
                 machine.labels.copy(),
                 progress.changed,
                 None if progress.inertia is None else in_data_units(plan, progress.inertia),
+                attempt,
             )
         )
+        attempt = 0
         if observe:
             observe(history[-1])
     loss = history[-1].inertia
     if loss is None:
         raise InvalidInput("a clustering ends with a Lloyd round")
-    return Result(machine.labels, machine.sizes, loss, machine.rounds, machine.converged, history)
+    return Result(machine.labels, machine.sizes, loss, machine.rounds, machine.converged, history, positions, liars)
+
+
+def pick(plan: Plan, live: Sequence[int], liars: Sequence[int]) -> tuple[int, ...]:
+    """The responders of an attempt: the first of those who are live and have not lied."""
+    least, most = plan.asked(len(liars))
+    good = [j for j in live if j not in liars]
+    if len(good) < least:
+        raise JobFailed(f"{least} responders are needed and {len(good)} can be asked")
+    return tuple(sorted(good[:most]))
 
 
 def in_data_units(plan: Plan, quantised: Fraction) -> float:
@@ -168,8 +250,8 @@ def in_data_units(plan: Plan, quantised: Fraction) -> float:
 
 
 def _checked(
-    plan: Plan, rows: Sequence[Rows], positions: Sequence[npt.NDArray[np.int64]] | None
-) -> tuple[list[Rows], list[npt.NDArray[np.int64]]]:
+    plan: Plan, rows: Sequence[Rows], positions: Sequence[Positions] | None
+) -> tuple[list[Rows], list[Positions]]:
     if len(rows) != plan.wishes.clients:
         raise InvalidInput(f"{plan.wishes.clients} clients were planned, rows of {len(rows)} were given")
     parts = [np.asarray(part) for part in rows]

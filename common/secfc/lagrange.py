@@ -83,10 +83,22 @@ class Code:
         """(L, R): w_j such that Σ_j w_j φ(α_j) = Σ_{u≤ℓ} φ(β_u), for exactly R distinct clients, in the given order."""
         return _weights(self, tuple(responders))
 
-    def check_responders(self, responders: Sequence[int]) -> None:
-        """Raise InvalidInput unless these are exactly R distinct clients of the roster."""
-        if len(responders) != self.responders or len(set(responders)) != self.responders:
-            raise InvalidInput(f"exactly {self.responders} distinct responders are needed, not {len(set(responders))}")
+    def opening(self, clients: Sequence[int]) -> Residues:
+        """(L, ℓ, ℓ+t): row u weighs the shares of exactly ℓ+t clients, in the given order, so that Σ_j f(α_j) = f(β_u)."""
+        if not len(set(clients)) == len(clients) == self.segments + self.privacy:
+            raise InvalidInput(f"exactly {self.segments + self.privacy} distinct shares open a row, not {len(clients)}")
+        if not all(0 <= j < self.clients for j in clients):
+            raise InvalidInput(f"a share is of none of the {self.clients} clients")
+        lanes = zip(self.field.primes, self.betas, self.alphas, strict=True)
+        rows = [basis(p, [alphas[j] for j in clients], betas[: self.segments]) for p, betas, alphas in lanes]
+        return _balanced(self.field, rows)
+
+    def check_responders(self, responders: Sequence[int], spare: int = 0) -> None:
+        """Raise InvalidInput unless these are exactly R distinct clients of the roster, or up to `spare` more."""
+        distinct, least = len(set(responders)), self.responders
+        if len(responders) != distinct or not least <= distinct <= least + spare:
+            count = f"{least} to {least + spare}" if spare else f"exactly {least}"
+            raise InvalidInput(f"{count} distinct responders are needed, not {distinct}")
         if not all(0 <= j < self.clients for j in responders):
             raise InvalidInput(f"a responder is not among the {self.clients} clients")
 
@@ -103,8 +115,8 @@ def _weights(code: Code, responders: tuple[int, ...]) -> Residues:
     return result
 
 
-def basis(p: int, nodes: Sequence[int], places: Sequence[int]) -> list[list[int]]:
-    """Row per place x, column per node u: Π_{v≠u} (x − v)/(u − v) mod p. Pre-condition: nodes are distinct."""
+def duals(p: int, nodes: Sequence[int]) -> list[int]:
+    """1/Π_{v≠u} (u − v) mod p for every node u. Pre-condition: nodes are distinct."""
     scale = []
     for i, u in enumerate(nodes):
         denominator = 1
@@ -112,6 +124,12 @@ def basis(p: int, nodes: Sequence[int], places: Sequence[int]) -> list[list[int]
             if i != j:
                 denominator = denominator * (u - v) % p
         scale.append(pow(denominator, -1, p))
+    return scale
+
+
+def basis(p: int, nodes: Sequence[int], places: Sequence[int]) -> list[list[int]]:
+    """Row per place x, column per node u: Π_{v≠u} (x − v)/(u − v) mod p. Pre-condition: nodes are distinct."""
+    scale = duals(p, nodes)
     table = []
     for x in places:
         before, after = [1], [1]

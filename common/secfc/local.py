@@ -60,6 +60,7 @@ def describe(clients: int, **settings: Any) -> Federation:
         "membership": "public",
         "max_rounds": 300,
         "feature_names": None,
+        "seed": "local",  # so that every run can be repeated; None: the clients toss coins
     }
     made = Federation(**(defaults | settings), server=parties[0], clients=tuple(parties[1:]))
     return config.parse(config.dumps(made), "the local federation")
@@ -71,7 +72,8 @@ class Local:
 
     federation: Federation
     folder: Path
-    server_options: Sequence[str] = ("--seed", "local")
+    server_options: Sequence[str] = ()
+    client_options: Sequence[str] = ()
     environment: dict[str, str] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -103,7 +105,7 @@ class Local:
             call = ["-m", "secfc_server", *common, "--out", str(self.folder), *self.server_options]
         else:
             files = ["--data", str(self.folder / f"{party}.parquet"), "--out", str(self.labels_file(party))]
-            call = ["-m", "secfc_client", *common, *files]
+            call = ["-m", "secfc_client", *common, *files, *self.client_options]
         with open(self.log(party), "ab") as log, _signals_deferred():
             self.processes[party] = subprocess.Popen(  # noqa: S603 - our own modules
                 [sys.executable, *call, *options],
@@ -155,6 +157,14 @@ class Local:
             table = pq.read_table(self.labels_file(client))
             parts.append(table.column(table.num_columns - 1).to_numpy().astype(np.int32))
         return np.concatenate(parts)
+
+    def ids(self) -> list[str]:
+        """All rows' IDs, by roster and row, of clients started with --write-ids."""
+        return [
+            str(name)
+            for client in self.federation.roster
+            for name in pq.read_table(self.labels_file(client)).column("secfc_id").to_pylist()
+        ]
 
     def result(self) -> dict[str, Any]:
         result: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))

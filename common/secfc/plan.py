@@ -19,13 +19,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from secfc import fixedpoint
+from secfc import checking, fixedpoint
 from secfc.config import Federation
 from secfc.distances import Shape
 from secfc.errors import PlanError, RangeError
 from secfc.field import MAX_LANES, Field, Layout, lane_primes
+from secfc.identifiers import ID_BYTES
 from secfc.lagrange import Code
 from secfc.sharing import segment_length
+from secfc.union import COLUMNS, TableShape, union_code
 
 UPLOADS = ("masked", "open")
 MEMBERSHIPS = ("public", "private")
@@ -66,6 +68,11 @@ class Plan:
     def masked(self) -> bool:
         return self.wishes.uploads == "masked"
 
+    @property
+    def private(self) -> bool:
+        """Whether nobody may learn which row is whose."""
+        return self.wishes.membership == "private"
+
     @cached_property
     def code(self) -> Code:
         return Code(self.field, self.wishes.clients, self.segments, self.wishes.privacy)
@@ -73,6 +80,20 @@ class Plan:
     @property
     def responders(self) -> int:
         return 2 * self.segments + 2 * self.wishes.privacy - 1
+
+    def asked(self, found: int = 0) -> tuple[int, int]:
+        """The least and the most responders of an attempt when so many liars have been found and left out.
+
+        R + 2(A − found) can correct as many liars as are left. What the places of the found ones would have taken is
+        asked too, if there is somebody: it costs no tolerance of dropouts, as R + S + 2A ≤ n, and even with A found
+        there is something to check against.
+        """
+        least = self.responders + 2 * (self.wishes.liars - found)
+        return least, least + found
+
+    def check_responders(self, responders: Sequence[int]) -> None:
+        """Raise InvalidInput unless a client may answer to these: exactly R, with liars (so open uploads) up to R + 2A."""
+        self.code.check_responders(responders, spare=2 * self.wishes.liars)
 
     @property
     def length(self) -> int:
@@ -110,28 +131,57 @@ class Plan:
         libraries, the client's own rows, and shares and uploads on their way.
         """
         w, lanes, s, code = self.wishes, self.field.lanes, self.length, self.code
-        owned = w.max_rows if w.membership == "private" else -(-w.max_rows // w.clients)
+        owned = w.max_rows if self.private else -(-w.max_rows // w.clients)
         upload = Layout.uniform(self.field, w.max_rows, w.clusters)
         residues = upload.residues
         client = 8 * w.max_rows * (s + 2) * lanes + 8 * upload.words
         server = 4 * residues + (4 if self.masked else 8) * residues + 8 * w.max_rows
+        asked = self.asked()[1]
+        if w.liars:  # three random factors a row, and three sums of every column of every upload
+            server += 8 * checking.COMBINATIONS * (w.max_rows + asked * upload.row_residues)
         rows = -(-w.max_rows // w.clients) * w.features  # a client's own values: the file's, as floats, as integers
+        union = self._union_cost()
         return {
+            "union_bytes_per_client": union["sent_by_client"],
+            "union_bytes_server": union["sent_by_server"],
             "sharing_bytes_per_client": 8 * self.share_layout(owned).words * (w.clients - 1),
             "round_bytes_per_client": 8 * upload.words,
+            "round_bytes_server": 8 * upload.words * asked,
             "client_memory_bytes": client,
             "server_memory_bytes": server,
             "client_process_bytes": CLIENT_BASE
-            + client
+            + max(client, union["client_memory"])
             + 24 * rows
             + 8 * self.share_layout(w.max_rows).words
             + (w.clients - 1) * min(8 * self.share_layout(owned).words, STREAM_BUFFER)
             + min(8 * upload.words, STREAM_BUFFER),
-            "server_process_bytes": SERVER_BASE + server + self.responders * min(8 * upload.words, STREAM_BUFFER),
+            "server_process_bytes": SERVER_BASE
+            + max(server, union["server_memory"])
+            + asked * min(8 * upload.words, STREAM_BUFFER),
             "sharing_multiplications_per_client": owned * w.clients * (code.segments + code.privacy) * s * lanes,
             "round_multiplications_per_client": w.max_rows * (s + 2) * w.clusters * lanes,
             "round_multiplications_server": (0 if self.masked else self.responders * residues)
+            + (checking.COMBINATIONS * asked * residues if w.liars else 0)
             + residues * (lanes - 1) // 2,
+        }
+
+    def _union_cost(self) -> dict[str, int]:
+        """Bytes of one table for max_rows IDs. A client sends a share to every other and the sum to the server, which sends
+        all IDs to everybody; none of it is there any more when the rounds begin."""
+        w = self.wishes
+        if not self.private:
+            return dict.fromkeys(("sent_by_client", "sent_by_server", "client_memory", "server_memory"), 0)
+        table = TableShape.of(union_code(w.clients, w.privacy), w.max_rows, b"")
+        share, cell = (
+            8 * table.words,
+            COLUMNS * table.code.field.lanes,
+        )  # cells are of 32 bits, opened ones of 64 before
+        ids = ID_BYTES * w.max_rows
+        return {
+            "sent_by_client": share * w.clients,
+            "sent_by_server": ids * w.clients,
+            "client_memory": 4 * cell * table.cells + 8 * cell * table.rows + share * w.clients + ids,
+            "server_memory": (4 + 8) * cell * table.cells + share * w.clients + 2 * ids,
         }
 
 
@@ -145,10 +195,6 @@ def make(wishes: Wishes) -> Plan:
 
 def of(federation: Federation) -> Plan:
     """The plan of a federation file. What a job cannot do yet is refused here, so that no wish is silently ignored."""
-    if federation.liars:
-        raise PlanError("finding liars is not part of this version yet; use liars = 0")
-    if federation.membership == "private":
-        raise PlanError("private membership is not part of this version yet; use membership = 'public'")
     return make(
         Wishes(
             clients=federation.n,
@@ -197,6 +243,8 @@ def _check_ranges(w: Wishes) -> None:
         raise PlanError(f"uploads is one of {', '.join(UPLOADS)}; membership one of {', '.join(MEMBERSHIPS)}")
     if w.uploads == "masked" and w.privacy < 1:
         raise PlanError("masked uploads need privacy >= 1; use privacy = 1 or uploads = 'open'")
+    if w.membership == "private" and w.privacy < 1:
+        raise PlanError("private membership needs privacy >= 1; use privacy = 1 or membership = 'public'")
     if w.uploads == "masked" and w.liars:
         raise PlanError(
             "liars > 0 needs uploads = 'open': masked uploads show the server only their sum, so a wrong one cannot be found"

@@ -5,6 +5,7 @@ of which each certificate holds exactly one. All keys are P-256 with SHA-256: ev
 
     OUT/ca/       ca.pem  ca.key                                the authority; keep it offline after this
     OUT/<party>/  federation.toml  ca.pem  cert.pem  key.pem    for "server" and each client
+    OUT/<client>/link.key                                       with ids = "linked": one secret, the same for all clients
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from secfc.config import Federation, Party, dumps, identity
+from secfc import identifiers
+from secfc.config import LINK_KEY, Federation, Party, dumps, identity
 from secfc.errors import ConfigError
 
 MAX_DAYS = 3650
@@ -56,6 +58,8 @@ def provision(federation: Federation, out: Path, *, days: int = 365, now: dateti
         _write_authority(authority, out / "ca")
         parties = (federation.server, *federation.clients)
         leaves = [_write_kit(authority, federation, party, out, days=days, now=now) for party in parties]
+        if federation.ids == "linked":
+            write_link_keys([out / client.name for client in federation.clients])
     except OSError as error:
         complaint = f"{error.filename or out}: cannot be written ({error.strerror})"
         raise ConfigError(f"{complaint}; delete what is in {out} and provision again") from error
@@ -187,6 +191,13 @@ def _write_kit(
     _write_public(folder / "ca.pem", certificate_pem(authority.certificate))
     _write_public(folder / "federation.toml", dumps(federation).encode())
     return certificate
+
+
+def write_link_keys(kits: Iterable[Path]) -> None:
+    """The clients' common key for linked IDs; the server never gets it."""
+    key = os.urandom(identifiers.KEY_BYTES).hex().encode() + b"\n"
+    for folder in kits:
+        _write_private(folder / LINK_KEY, key)
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:

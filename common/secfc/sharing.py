@@ -28,24 +28,27 @@ def segment_length(features: int, segments: int) -> int:
     return -(-features // segments)
 
 
-class ShareSet:
-    """One client's rows, ready to be shared: rows (m_j, d) as integers, and the seed of their noise."""
+class Shares:
+    """Rows that are ready to be shared: how many, of how many values, and the seed of their noise. Where the values come
+    from is a subclass's `_data`."""
 
-    def __init__(self, code: Code, rows: npt.NDArray[np.int64], seed: bytes) -> None:
-        if rows.ndim != 2 or rows.dtype.kind != "i":
-            raise InvalidInput("a share set needs a matrix of quantised (integer) rows")
+    def __init__(self, code: Code, rows: int, features: int, seed: bytes) -> None:
         if len(seed) != prg.KEY_BYTES:
             raise InvalidInput(f"a share set's seed has {prg.KEY_BYTES} bytes")
         self.code = code
-        self._rows = rows
+        self.rows, self.features = rows, features
         self._seed = seed
-        self.length = segment_length(rows.shape[1], code.segments)
-        self.layout = Layout.uniform(code.field, len(rows), self.length)
+        self.length = segment_length(features, code.segments)
+        self.layout = Layout.uniform(code.field, rows, self.length)
+
+    def _data(self, first: int, rows: int) -> Residues:
+        """(L, ℓ, rows, s): the data segments of a block of rows."""
+        raise NotImplementedError
 
     @property
     def id(self) -> bytes:
         """Names these polynomials: same rows' seed and shape, same id. Tells nothing about the seed."""
-        shape = b"%d,%d" % self._rows.shape
+        shape = b"%d,%d" % (self.rows, self.features)
         return hashlib.sha256(b"secfc/v1/share-set|" + shape + b"|" + self._seed).digest()[:16]
 
     def shares(self, receivers: Sequence[int]) -> list[Words]:
@@ -53,8 +56,8 @@ class ShareSet:
         out = [np.empty(self.layout.words, dtype=np.uint64) for _ in receivers]
         field, code = self.code.field, self.code
         coefficients = np.ascontiguousarray(code.encoding[:, list(receivers)])
-        for a in range(0, len(self._rows), _BLOCK):
-            rows = min(_BLOCK, len(self._rows) - a)
+        for a in range(0, self.rows, _BLOCK):
+            rows = min(_BLOCK, self.rows - a)
             encoded = field.matmul(coefficients, self._segments(a, rows))
             block = Layout.uniform(field, rows, self.length)
             for index, words in enumerate(out):
@@ -65,20 +68,67 @@ class ShareSet:
     def _segments(self, first: int, rows: int) -> Residues:
         """(L, ℓ+t, rows·s): data segments, then noise segments, of a block of rows."""
         field, code, s = self.code.field, self.code, self.length
-        padded = np.zeros((rows, code.segments * s), dtype=np.int64)
-        padded[:, : self._rows.shape[1]] = self._rows[first : first + rows]
         out = np.empty((field.lanes, code.segments + code.privacy, rows, s))
-        out[:, : code.segments] = field.from_ints(padded.reshape(rows, code.segments, s).transpose(1, 0, 2))
+        out[:, : code.segments] = self._data(first, rows)
         if code.privacy:
-            noise = prg.uniform(field, rows, code.privacy * s, self._block_key(first // _BLOCK))
-            out[:, code.segments :] = noise.reshape(field.lanes, rows, code.privacy, s).transpose(0, 2, 1, 3)
+            out[:, code.segments :] = self._noise(first, rows)
         return out.reshape(field.lanes, code.segments + code.privacy, rows * s)
+
+    def _noise(self, first: int, rows: int) -> Residues:
+        """(L, t, rows, s): the noise segments of a block of rows, uniform in every lane."""
+        t, lanes = self.code.privacy, self.code.field.lanes
+        noise = prg.uniform(self.code.field, rows, t * self.length, self._block_key(first // _BLOCK))
+        return noise.reshape(lanes, rows, t, self.length).transpose(0, 2, 1, 3)
 
     def _block_key(self, index: int) -> bytes:
         return hashlib.sha256(b"secfc/v1/noise|%d|" % index + self._seed).digest()
 
     def __repr__(self) -> str:
-        return f"ShareSet({len(self._rows)} rows, id {self.id.hex()})"
+        return f"{type(self).__name__}({self.rows} rows, id {self.id.hex()})"
+
+
+class ShareSet(Shares):
+    """One client's own rows (m_j, d), as integers."""
+
+    def __init__(self, code: Code, rows: npt.NDArray[np.int64], seed: bytes) -> None:
+        super().__init__(code, len(_matrix(rows)), rows.shape[1], seed)
+        self._values = rows
+
+    def _data(self, first: int, rows: int) -> Residues:
+        padded = np.zeros((rows, self.code.segments * self.length), dtype=np.int64)
+        self._fill(padded[:, : self.features], first)
+        segments = padded.reshape(rows, self.code.segments, self.length).transpose(1, 0, 2)
+        return self.code.field.from_ints(segments)
+
+    def _fill(self, block: npt.NDArray[np.int64], first: int) -> None:
+        """Write the values of the rows from `first` on into a block of zeros."""
+        block[:] = self._values[first : first + len(block)]
+
+
+class SlotShares(ShareSet):
+    """All m slots, with one client's rows in its own and zeros elsewhere (Section 5, eq. 4): equal in size and number
+    whatever the client owns. Nothing of size m·d is ever held."""
+
+    def __init__(
+        self, code: Code, rows: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], total: int, seed: bytes
+    ) -> None:
+        Shares.__init__(self, code, total, _matrix(rows).shape[1], seed)
+        if slots.shape != (len(rows),) or len(np.unique(slots)) != len(slots):
+            raise InvalidInput("every row needs a slot of its own")
+        if len(slots) and not 0 <= slots.min() <= slots.max() < total:
+            raise InvalidInput(f"a slot is a number from 0 to {total - 1}")
+        order = np.argsort(slots)
+        self._values, self._slots = rows[order], slots[order]
+
+    def _fill(self, block: npt.NDArray[np.int64], first: int) -> None:
+        a, b = np.searchsorted(self._slots, [first, first + len(block)])
+        block[self._slots[a:b] - first] = self._values[a:b]
+
+
+def _matrix(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    if rows.ndim != 2 or rows.dtype.kind != "i":
+        raise InvalidInput("a share set needs a matrix of quantised (integer) rows")
+    return rows
 
 
 class CodedRows:

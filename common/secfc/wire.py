@@ -46,6 +46,7 @@ def introduction_to(value: events.Introduction) -> pb.Introduction:
         share_set=value.share_set,
         x25519=value.x25519,
         nonce=value.nonce,
+        commitment=value.commitment,
         certificate=value.certificate,
         signature=value.signature,
     )
@@ -62,6 +63,7 @@ def introduction_from(message: pb.Introduction) -> events.Introduction:
         share_set=exactly(message.share_set, 16, "a share set's id"),
         x25519=exactly(message.x25519, 32, "an X25519 key"),
         nonce=exactly(message.nonce, 32, "a nonce"),
+        commitment=exactly(message.commitment, 32, "a coin's commitment"),
         certificate=message.certificate,
         signature=message.signature,
     )
@@ -76,6 +78,14 @@ def event_to(value: events.Event) -> pb.Event:
             return pb.Event(waiting=pb.Waiting(phase=value.phase, missing=value.missing))
         case events.Roster():
             return pb.Event(roster=pb.Roster(members=[introduction_to(m) for m in value.members]))
+        case events.Opened():
+            return pb.Event(
+                opened=pb.Opened(
+                    step=value.step, left=value.left, offset=value.offset, total=value.total, data=value.data
+                )
+            )
+        case events.Reveals():
+            return pb.Event(reveals=pb.Reveals(coins=value.coins))
         case events.Assignment():
             return pb.Event(
                 assignment=pb.AssignmentChunk(
@@ -111,6 +121,8 @@ def event_from(message: pb.Event) -> events.Event:
     readers: dict[str, Any] = {
         "waiting": _waiting,
         "roster": _roster,
+        "opened": _opened,
+        "reveals": _reveals,
         "assignment": _assignment,
         "round": _round,
         "finished": _finished,
@@ -128,6 +140,20 @@ def _roster(message: pb.Roster) -> events.Roster:
     if len(message.members) > MAX_CLIENTS:
         raise Malformed("a roster has too many members")
     return events.Roster(tuple(introduction_from(m) for m in message.members))
+
+
+def _opened(message: pb.Opened) -> events.Opened:
+    if len(message.data) > CHUNK_BYTES or message.offset + len(message.data) > message.total or message.total % 16:
+        raise Malformed("a piece of an opened sum does not fit its total")
+    if message.left > 1 << 31:
+        raise Malformed("an opened sum leaves more than 2^31 rows")
+    return events.Opened(message.step, message.left, message.offset, message.total, message.data)
+
+
+def _reveals(message: pb.Reveals) -> events.Reveals:
+    if len(message.coins) > MAX_CLIENTS:
+        raise Malformed("there are more coins than clients")
+    return events.Reveals(tuple(exactly(coin, 32, "a coin") for coin in message.coins))
 
 
 def _assignment(message: pb.AssignmentChunk) -> events.Assignment:
@@ -169,7 +195,7 @@ def chunks(words: Words, first: int = 0) -> Iterator[events.Chunk]:
         yield events.Chunk(offset, total, words[offset : offset + CHUNK_WORDS])
 
 
-def chunk_from(message: pb.UploadChunk | pb.ShareChunk) -> events.Chunk:
+def chunk_from(message: pb.UploadChunk | pb.ShareChunk | pb.SumChunk) -> events.Chunk:
     """Checked for length and fit; residues are checked by who knows the layout."""
     if len(message.words) > CHUNK_BYTES or len(message.words) % 8:
         raise Malformed(f"a chunk holds whole 64-bit words, at most {CHUNK_BYTES} bytes")
@@ -194,6 +220,7 @@ def report_to(value: events.Report, instance: bytes) -> pb.ReportRequest:
                 sent_bytes=value.sent_bytes,
                 received_bytes=value.received_bytes,
                 seconds=value.seconds,
+                coin=value.coin,
             )
             return pb.ReportRequest(instance=instance, held=held)
         case events.Unreachable():
@@ -211,7 +238,8 @@ def report_from(message: pb.ReportRequest) -> events.Report:
             held = message.held
             seconds = held.seconds if isfinite(held.seconds) else 0.0
             digest = exactly(held.share_sets_digest, 32, "the digest of share sets")
-            return events.Held(digest, held.sent_bytes, held.received_bytes, seconds)
+            coin = exactly(held.coin, 32, "a coin") if held.coin else b""
+            return events.Held(digest, held.sent_bytes, held.received_bytes, seconds, coin)
         case "unreachable":
             return events.Unreachable(line(message.unreachable.peer), line(message.unreachable.reason))
         case "done":

@@ -28,7 +28,6 @@ from secfc.v1 import secfc_pb2_grpc as stubs
 
 T = TypeVar("T")
 Parts = list[npt.NDArray[np.float64]]
-SEED = "local"  # what Local gives to the server
 GRPC_NOISE = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ ")  # what gRPC itself writes to standard error
 PATIENCE = 60.0  # only ever waited for in full when a test fails
 
@@ -72,16 +71,20 @@ def readdressed(made: Federation, addresses: dict[str, str]) -> Federation:
     return config.parse(config.dumps(moved), "the local federation")
 
 
-def pooled(made: Federation, parts: Parts, seed: str = SEED) -> central.Central:
-    """What central Lloyd in exact integers finds on all rows from the same start."""
+def pooled(made: Federation, parts: Parts, coins: Coins | None = None) -> central.Central:
+    """What central Lloyd in exact integers finds on all rows from the same start: the federation's seed, or its coins."""
     rows = fixedpoint.quantise(np.concatenate(parts), made.bound, made.precision)
-    coins = Coins(seed.encode())
+    if coins is None:
+        assert made.seed is not None
+        coins = Coins(made.seed.encode())
     return central.run(rows, made.k, start=made.seeding, coins=coins, max_rounds=made.max_rounds)
 
 
 def check_labels(site: Local, parts: Parts) -> central.Central:
     """Every client's labels are central Lloyd's, and the result says so too."""
-    expected, result = pooled(site.federation, parts), site.result()
+    result = site.result()
+    expected = pooled(site.federation, parts, Coins(bytes.fromhex(result["seed"])))
+    assert site.federation.seed is None or result["seed"] == site.federation.seed.encode().hex()
     np.testing.assert_array_equal(site.labels(), expected.labels)
     assert (result["state"], result["reason"]) == ("finished", None)
     assert (result["rounds"], result["converged"]) == (expected.rounds, expected.converged)

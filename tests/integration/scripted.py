@@ -34,7 +34,7 @@ class Scripted(stubs.ShareExchangeServicer):
         self.kit = kit.load(folder)
         made = self.kit.federation
         rows = fixedpoint.quantise(values, made.bound, made.precision)
-        secrets = Secrets(prg.fresh_key(), X25519PrivateKey.generate(), os.urandom(32))
+        secrets = Secrets(prg.fresh_key(), X25519PrivateKey.generate(), os.urandom(32), os.urandom(32))
         self.me = Participant(made, plan.of(made), self.kit.party_name, rows, secrets, kit.verifier(self.kit))
         self.instance = os.urandom(16)
         self.requests: queue.Queue[events.RoundRequest] = queue.Queue()
@@ -160,7 +160,7 @@ class Scripted(stubs.ShareExchangeServicer):
     def hold(self) -> None:
         self.me.keep_own()
         until(lambda: not self.me.missing(), f"{self.me.name} has all shares")
-        self.report(events.Held(self.me.holdings(), 0, 0, 0.0))
+        self.report(events.Held(self.me.holdings(), 0, 0, 0.0, self.me.coin()))
 
     def report(self, report: events.Report, instance: bytes | None = None) -> None:
         self.stub.Report(wire.report_to(report, instance or self.instance), timeout=CALL)

@@ -28,7 +28,7 @@ def test_fifty_clients_on_one_machine(tmp_path: Path) -> None:
     sizes = [4] * 49 + [0]
     parts = helpers.split(helpers.mixture(sum(sizes), 4, 3), sizes)
     made = helpers.describe(parts, 3, privacy=3, dropouts=2, precision=8, max_rounds=5)
-    options = ("--seed", "local", "--join-timeout", "900")
+    options = ("--join-timeout", "900")
     site = helpers.prepared(tmp_path, parts, made, environment=QUIET, server_options=options)
     heaviest = 0
 

@@ -150,7 +150,7 @@ class Sites:
         here = self.root / party
         common = ["--kit", str(here / "kit"), "--log-format", "json"]
         if party == "server":
-            options = ["-m", "secfc_server", *common, "--out", str(here), "--seed", helpers.SEED]
+            options = ["-m", "secfc_server", *common, "--out", str(here)]
         else:
             options = [
                 "-m",

@@ -134,7 +134,7 @@ def test_a_finished_job_says_so_and_a_new_one_can_begin(tmp_path: Path) -> None:
     said = [line["event"] for line in site.events("server")]
     assert any("finished already; use --new" in event for event in said)
     assert (site.result()["inertia"], site.result()["rounds"]) == (before["inertia"], before["rounds"])
-    fresh = Local(site.federation, site.folder, server_options=("--seed", "local", "--new"))
+    fresh = Local(site.federation, site.folder, server_options=("--new",))
     with local.running(fresh):
         fresh.wait(120)
     helpers.check_labels(fresh, parts)
@@ -147,7 +147,7 @@ def test_a_deadline_names_who_is_missing_and_the_same_commands_go_on(tmp_path: P
     site, parts = make(tmp_path, (300, 500, 400))
     option = {"joining": "--join-timeout", "rounds": "--round-timeout"}[moment]
     missing, others = "client-3", ["client-1", "client-2"]
-    site.server_options = ("--seed", helpers.SEED, option, "20")
+    site.server_options = (option, "20")
     try:
         for party in ["server", *others, *([missing] if moment == "rounds" else [])]:
             site.start(party)
@@ -162,9 +162,7 @@ def test_a_deadline_names_who_is_missing_and_the_same_commands_go_on(tmp_path: P
             words = site.last_words(name)
             assert missing in words, words
             assert "start the server and the clients again to go on" in words
-        site.server_options = ("--seed", "not used: the job has its coins", "--join-timeout", "300")
-        if moment == "joining":
-            site.server_options = ("--seed", helpers.SEED)
+        site.server_options = ()
         site.start_all()
         site.wait(240)
     finally:

@@ -95,7 +95,7 @@ def test_a_client_is_stopped_while_joining_and_takes_up_again(
 def test_a_client_is_stopped_in_rounds(tmp_path: Path, stack: ExitStack, number: signal.Signals) -> None:
     """Nobody can take its place (n = R), so the others wait; its words say what to do."""
     site, _ = site_of(tmp_path, stack, rows=30000, k=32, precision=4)
-    site.server_options = ("--seed", helpers.SEED, "--round-timeout", "8")
+    site.server_options = ("--round-timeout", "8")
     site.start_all()
     until(lambda: helpers.in_rounds(site), "rounds have begun")
     assert helpers.signalled(site.processes["client-2"], number) == CODES[number]

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import central, config, events, federation, masks, plan, wire
+from secfc import central, config, events, federation, identifiers, masks, plan, start, wire
 from secfc.coins import Coins
 from secfc.config import Federation
 from secfc.errors import OutOfTurn, WrongSender
@@ -37,6 +37,7 @@ from secfc.plan import Plan
 from secfc.v1 import secfc_pb2 as pb
 from secfc_client.participant import Participant, Secrets
 from secfc_client.participant import Phase as ClientPhase
+from secfc_server.alignment import Opening
 from secfc_server.coordinator import Coordinator, Cursor, Deadlines, Phase
 from secfc_server.rounds import Work
 
@@ -94,7 +95,7 @@ def verifier(agreed: Federation) -> Callable[[events.Introduction], None]:
 
 def fresh_secrets(generator: random.Random) -> Secrets:
     private = X25519PrivateKey.from_private_bytes(generator.randbytes(32))
-    return Secrets(generator.randbytes(32), private, generator.randbytes(32))
+    return Secrets(generator.randbytes(32), private, generator.randbytes(32), generator.randbytes(32))
 
 
 # --- what a refused message must not change -------------------------------------------------------------------------
@@ -169,6 +170,8 @@ class Site:
     delivered: set[str] = field(default_factory=set)
     held: events.Held | None = None
     held_taken: bool = False
+    stage: object = None  # which exchange `deliveries` and `delivered` are of
+    contributed: bool = False
     done_told: bool = False
     answered: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
@@ -198,20 +201,24 @@ class Joined:
     ) -> None:
         self.random = random.Random(seed)
         self.federation, self.plan, self.rows = agreed, plan_of(agreed), list(rows)
-        self.coins = Coins(b"joined %d" % seed)
         self.now = 1000.0
-        self.coordinator = Coordinator(
-            agreed, self.plan, verifier(agreed), coins=self.coins, deadlines=deadlines, now=self.now
-        )
+        self.coordinator = Coordinator(agreed, self.plan, verifier(agreed), deadlines=deadlines, now=self.now)
         self.sites = {name: self.make_site(name) for name in agreed.roster}
         for name, site in self.sites.items():
             site.started = name not in late
         self.work: Work | None = None
+        self.opening: Opening | None = None
         self.followers: dict[str, Stream] = {}
         self.unnoticed: list[tuple[str, bytes, Stream]] = []
         self.steps = 0
         self.attempts: list[tuple[int, int, tuple[int, ...]]] = []
         self._seen_phases = [Phase.JOINING]
+
+    @property
+    def coins(self) -> Coins:
+        """What the clients' own coins make of the start."""
+        machines = [site.participant for site in self.sites.values()]
+        return start.tossed(machines[0].session, machines[0].members, [m._secrets.coin for m in machines])
 
     def make_site(self, name: str, secrets: Secrets | None = None) -> Site:
         """A client's process, from the start."""
@@ -285,6 +292,30 @@ class Joined:
         progress, self.work = self.work.run(), None
         self.coordinator.complete(self.coordinator.record(progress, 0.001, self.now), self.now)
 
+    def contribute(self, site: Site) -> None:
+        """A client's share of a sum over all, in pieces; the last one may start the opening."""
+        context, words = site.participant.contribution()
+        for chunk in wire.chunks(words):
+            message = pb.SumChunk(
+                context=context, offset=chunk.offset, total=chunk.total, words=wire.word_bytes(chunk.words)
+            )
+            taken = wire.chunk_from(pb.SumChunk.FromString(message.SerializeToString()))
+            try:
+                self.coordinator.contribute(site.name, context, taken, self.now)
+            except OutOfTurn:  # it was opened meanwhile
+                break
+        site.contributed = True
+        opening = self.coordinator.take_opening()
+        if opening is not None:
+            assert self.opening is None, "an opening is handed out once"
+            assert len(opening.sums) == len(self.sites), "a partial sum is never opened"
+            self.opening = opening
+
+    def finish_opening(self) -> None:
+        assert self.opening is not None
+        result, self.opening = self.opening.run(), None
+        self.coordinator.opened(result, self.now)
+
     def tick(self, seconds: float) -> None:
         self.now += seconds
         self.coordinator.tick(self.now)
@@ -325,8 +356,8 @@ class Joined:
         delivery = site.deliveries.get(peer.name)
         if delivery is None:
             try:
-                known = other.progress(site.name, me.session, me.share_set.id)
-            except OutOfTurn:  # it does not know the roster yet
+                known = other.progress(site.name, me.session, me.stage.id)
+            except OutOfTurn:  # it does not know the roster yet, or is not at the same stage
                 return
             words = me.outgoing(peer.name)
             if known >= len(words) > 0:
@@ -342,7 +373,7 @@ class Joined:
             site.delivered.add(peer.name)
 
     def hold(self, site: Site) -> None:
-        site.held = events.Held(site.participant.holdings(), 1, 2, 0.5)
+        site.held = events.Held(site.participant.holdings(), 1, 2, 0.5, site.participant.coin())
 
     def tell_held(self, site: Site) -> None:
         assert site.held is not None
@@ -359,6 +390,8 @@ class Joined:
         out: list[Action] = [lambda lost=lost: self.notice(lost) for lost in self.unnoticed]  # type: ignore[misc]
         if self.work is not None:
             out.append(self.finish_work)
+        if self.opening is not None:
+            out.append(self.finish_opening)
         for site in self.sites.values():
             out += self._enabled(site)
         return out
@@ -371,7 +404,7 @@ class Joined:
             out.append(lambda: self.send(site))
         elif not site.over:
             out += self._following(site)
-        if site.participant.phase is ClientPhase.SHARING:
+        if site.participant.phase in (ClientPhase.UNION, ClientPhase.SHARING):
             out += self._sharing(site)
         if site.held is not None and not site.held_taken:
             out.append(lambda: self.tell_held(site))
@@ -394,6 +427,8 @@ class Joined:
 
     def _sharing(self, site: Site) -> list[Action]:
         me = site.participant
+        if site.stage is not me.stage:
+            site.stage, site.deliveries, site.delivered, site.contributed = me.stage, {}, set(), False
         others = [peer for peer in self.sites.values() if peer is not site and peer.started]
         out: list[Action] = [
             lambda peer=peer: self.deliver(site, peer)  # type: ignore[misc]
@@ -403,7 +438,10 @@ class Joined:
         if me.name in me.missing():
             out.append(me.keep_own)
         if not me.missing() and len(site.delivered) == len(self.sites) - 1:
-            out.append(lambda: self.hold(site))
+            if me.phase is ClientPhase.SHARING:
+                out.append(lambda: self.hold(site))
+            elif not site.contributed:
+                out.append(lambda: self.contribute(site))
         return out
 
     # --- what may go wrong -------------------------------------------------------------------------------------------
@@ -447,8 +485,10 @@ class Joined:
                 out.append(lambda site=site: self.tell_held(site))  # type: ignore[misc]
             if site.sending is not None and wire.CHUNK_WORDS < 100:
                 out.append(lambda site=site: self.repeat_chunk(site))  # type: ignore[misc]
-            if site.participant.phase is ClientPhase.SHARING:
+            if site.participant.phase in (ClientPhase.UNION, ClientPhase.SHARING):
                 out += self._broken_deliveries(site)
+            if site.contributed and site.participant.phase is ClientPhase.UNION:
+                out.append(lambda site=site: self.contribute(site))  # type: ignore[misc]
         return out
 
     def _broken_deliveries(self, site: Site) -> list[Action]:
@@ -504,7 +544,7 @@ class Joined:
         if phase is not self._seen_phases[-1]:
             assert self._seen_phases[-1] not in (Phase.FINISHED, Phase.FAILED), "the end is final"
             self._seen_phases.append(phase)
-        order = [Phase.JOINING, Phase.SHARING, Phase.ROUNDS, Phase.FINISHED]
+        order = [Phase.JOINING, Phase.UNION, Phase.SHARING, Phase.ROUNDS, Phase.FINISHED]
         ranks = [order.index(p) for p in self._seen_phases if p is not Phase.FAILED]
         assert ranks == sorted(ranks)
         names = [(number, attempt) for number, attempt, _ in self.attempts]
@@ -512,16 +552,31 @@ class Joined:
 
     def expected(self) -> tuple[central.Central, federation.Result]:
         """The same job in the clear, and the protocol's specification on it, from the same coins."""
-        k, start = self.federation.k, self.federation.seeding
+        k, seeding = self.federation.k, self.federation.seeding
+        order = self.order()
         pooled = central.run(
-            np.concatenate(self.rows), k, start=start, coins=self.coins, max_rounds=self.federation.max_rounds
+            np.concatenate(self.rows)[np.argsort(np.concatenate(order))],
+            k,
+            start=seeding,
+            coins=self.coins,
+            max_rounds=self.federation.max_rounds,
         )
         spoken = federation.run(
-            self.plan,
+            plan_of(dataclasses.replace(self.federation, membership="public")),
             self.rows,
-            lambda total: Clustering(total, k, start=start, coins=self.coins, max_rounds=self.federation.max_rounds),
+            lambda total: Clustering(total, k, start=seeding, coins=self.coins, max_rounds=self.federation.max_rounds),
+            positions=order,
         )
         return pooled, spoken
+
+    def order(self) -> list[npt.NDArray[np.int64]]:
+        """Where each client's rows stand among all: by roster, or by sorted ID where membership is private."""
+        if not self.plan.private:
+            edges = np.cumsum([0, *map(len, self.rows)])
+            return [np.arange(a, b) for a, b in itertools.pairwise(edges)]
+        ids = np.concatenate([site.participant.ids for site in self.sites.values()])
+        known = ids[identifiers.order(ids)]
+        return [identifiers.find(known, site.participant.ids) for site in self.sites.values()]
 
     def labels(self) -> list[list[int]]:
         return [site.participant.own_labels().tolist() for site in self.sites.values()]
@@ -530,8 +585,7 @@ class Joined:
         """Every client has its own rows' labels, and the server's record is that of the specification."""
         assert self.coordinator.phase is Phase.FINISHED, str(self.coordinator.failure)
         pooled, spoken = self.expected()
-        edges = np.cumsum([0, *map(len, self.rows)])
-        wanted = [pooled.labels[a:b].tolist() for a, b in itertools.pairwise(edges)]
+        wanted = [pooled.labels[at].tolist() for at in self.order()]
         assert spoken.labels.tolist() == pooled.labels.tolist()
         assert self.labels() == wanted
         rounds = self.coordinator.rounds
@@ -579,15 +633,19 @@ def share_chunks(sender: Participant, words: Words, first: int) -> Iterator[byte
     for chunk in wire.chunks(words, first):
         yield pb.ShareChunk(
             session=sender.session,
-            share_set=sender.share_set.id,
+            share_set=sender.stage.id,
             offset=chunk.offset,
             total=chunk.total,
             words=wire.word_bytes(chunk.words),
         ).SerializeToString()
 
 
-def meet(agreed: Federation, rows: Sequence[Rows], seed: int = 0) -> list[Participant]:
-    """Participants that hold everybody's shares and wait for the first round."""
+def meet(agreed: Federation, rows: Sequence[Rows], seed: int = 0, *, any_start: bool = True) -> list[Participant]:
+    """Participants that hold everybody's shares and wait for the first round.
+
+    `any_start` lets a test of rounds begin with whatever assignment it likes; what clients check of the start is the subject
+    of tests/protocol/test_start.py.
+    """
     machines = introduced(agreed, rows, seed)
     for owner in machines:
         for other in machines:
@@ -596,6 +654,8 @@ def meet(agreed: Federation, rows: Sequence[Rows], seed: int = 0) -> list[Partic
                 other.receive(owner.name, owner.session, owner.share_set.id, events.Chunk(0, len(words), words))
                 settle(other, owner.name)
         owner.keep_own()
+        if any_start:
+            vars(owner)["_check_start"] = lambda version, labels: None
     assert len({machine.holdings() for machine in machines}) == 1
     return machines
 

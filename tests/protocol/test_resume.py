@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secfc import events, federation, plan
+from secfc import federation, plan
 from secfc.coins import Coins
 from secfc.decoding import Distances
 from secfc.errors import InvalidInput
@@ -73,20 +73,19 @@ def test_a_coordinator_goes_on_and_numbers_its_attempts_anew() -> None:
     assert work is not None
     record = old.coordinator.record(work.run(), 0.1, old.now)
     kept = {one.name: one for one in old.coordinator.roster()}
+    coins = {name: member.coin for name, member in old.coordinator.members.items()}
 
     new = Server(3, (3, 4, 5))
-    new.coordinator.resume(kept, (), work.clustering.state(), [record], 1, new.now)
+    new.coordinator.resume(kept, (), work.clustering.state(), [record], 1, new.now, coins)
     assert new.coordinator.phase is Job.ROUNDS
     assert new.coordinator.rounds is not None
     assert new.coordinator.rounds.records == [record]
     assert new.coordinator.rounds.attempt is None, "nobody has come back yet"
     assert set(new.coordinator.missing()) == set(kept)
-    held = old.coordinator.members["c0"].held
-    assert isinstance(held, events.Held)
-    for j, name in enumerate(kept):
+    for j in range(len(kept)):
         new.join(j)
         new.follow(j)
-        new.coordinator.report(name, new.coordinator.members[name].instance, held, new.now)
+        new.report(j, new.held(j))
     assert new.coordinator.rounds.attempt is not None
     assert new.coordinator.rounds.attempt.name == (2, ATTEMPTS_A_START + 1)
 
@@ -106,7 +105,8 @@ def test_a_coordinator_resumed_after_the_end_serves_the_labels() -> None:
     assert work is not None
     record = old.coordinator.record(work.run(), 0.1, old.now)
     kept = {one.name: one for one in old.coordinator.roster()}
+    coins = {name: member.coin for name, member in old.coordinator.members.items()}
     new = Server(3, (3, 4, 5), max_rounds=1, seeding="random")
-    new.coordinator.resume(kept, ("c1",), work.clustering.state(), [record], 1, new.now)
+    new.coordinator.resume(kept, ("c1",), work.clustering.state(), [record], 1, new.now, coins)
     assert new.coordinator.phase is Job.FINISHED
     assert set(new.coordinator.missing()) == {"c0", "c2"}

@@ -104,6 +104,9 @@ def test_missing_key_is_named(key: str) -> None:
         ("k = 3", "k = 3\ndropouts = -1", "dropouts: must be a whole number from 0"),
         ("k = 3", "k = 3\nsegments = 0", "segments: must be a whole number from 1"),
         ("k = 3", "k = 3\nmax_rounds = 0", "max_rounds: must"),
+        ("k = 3", 'k = 3\nseed = ""', "seed: must be 1 to 200 characters"),
+        ("k = 3", 'k = 3\nseed = "a\\tb"', "seed: must be 1 to 200 characters without control characters"),
+        ("k = 3", "k = 3\nseed = 7", "seed: must be a string in quotes, not 7"),
         ("privacy = 1", "privacy = -1", "privacy: must"),
         ("privacy = 1", "privcy = 1", "unknown key 'privcy'; did you mean \"privacy\"?"),
         ("privacy = 1", "zzzzzz = 1", "unknown key 'zzzzzz'; known are name, k,"),
@@ -259,6 +262,7 @@ def federations(draw: st.DrawFn) -> Federation:
         precision=draw(st.integers(-60, 60)),
         server=parties[0],
         clients=tuple(parties[1:]),
+        seed=draw(st.none() | printable.filter(lambda text: len(text) <= 200)),
     )
 
 

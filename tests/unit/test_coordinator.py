@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from secfc import assignments, events
-from secfc.coins import Coins
 from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, Unavailable, WrongSender
 from secfc_server import result
 from secfc_server.coordinator import Coordinator, Cursor, Deadlines, Phase
@@ -40,7 +39,6 @@ class Server:
             self.federation,
             plan_of(self.federation),
             verifier(self.federation),
-            coins=Coins(b"x"),
             deadlines=DEADLINES,
             now=self.now,
         )
@@ -66,11 +64,11 @@ class Server:
     def report(self, j: int, report: events.Report) -> None:
         self.coordinator.report(f"c{j}", self.instance(j), report, self.now)
 
-    def held(self) -> events.Held:
+    def held(self, j: int) -> events.Held:
         c = self.coordinator
         members = c._introductions()
-        digest = events.holdings(events.session(self.federation.digest(), members), members)
-        return events.Held(digest, 10, 20, 0.5)
+        digest = events.holdings(events.session(self.federation.digest(), members), [one.share_set for one in members])
+        return events.Held(digest, 10, 20, 0.5, self.machines[j]._secrets.coin)
 
     def tick(self, seconds: float) -> None:
         self.now += seconds
@@ -81,7 +79,7 @@ class Server:
         self.join(*everybody)
         self.follow(*everybody)
         for j in everybody:
-            self.report(j, self.held())
+            self.report(j, self.held(j))
 
     @property
     def rounds(self) -> Any:
@@ -158,7 +156,8 @@ def test_before_sharing_a_new_process_may_bring_other_rows(server: Server) -> No
 def test_after_sharing_has_begun_only_the_same_shares_may_come_back(server: Server) -> None:
     server.join(0, 1, 2, 3)
     c, digest, mine = server.coordinator, server.federation.digest(), introduce(server.machines[0])
-    for change in ({"nonce": bytes(32)}, {"share_set": bytes(16)}, {"x25519": bytes(32)}, {"rows": 4}):
+    sizes = {"nonce": 32, "commitment": 32, "share_set": 16, "x25519": 32}
+    for change in ({"rows": 4}, *({name: bytes(size)} for name, size in sizes.items())):
         changed = resigned(mine, server.federation, **change)
         with unchanged(c), pytest.raises(OutOfTurn, match="the job has begun with other shares of c0"):
             c.join("c0", digest, b"B" * 16, changed, server.now)
@@ -218,7 +217,7 @@ def test_a_client_that_stops_while_sharing_is_waited_for_and_named(server: Serve
     for j in range(4):
         server.follow(j)
     for j in (0, 1, 2):
-        server.report(j, server.held())
+        server.report(j, server.held(j))
     server.report(1, events.Stopped("disk full"))
     assert server.coordinator.phase is Phase.SHARING
     assert server.coordinator.missing() == ("c1", "c3"), "it held all shares, but is gone"
@@ -226,8 +225,8 @@ def test_a_client_that_stops_while_sharing_is_waited_for_and_named(server: Serve
     assert waiting == [events.Waiting("sharing", ("c1", "c3"))]
     server.coordinator.join("c1", server.federation.digest(), b"i" * 16, introduce(server.machines[1]), server.now)
     server.coordinator.connected("c1", b"i" * 16, server.now)
-    server.coordinator.report("c1", b"i" * 16, server.held(), server.now)
-    server.report(3, server.held())
+    server.coordinator.report("c1", b"i" * 16, server.held(1), server.now)
+    server.report(3, server.held(3))
     assert server.coordinator.phase is Phase.ROUNDS
 
 
@@ -256,8 +255,8 @@ def test_the_share_deadline_names_who_is_missing_and_which_links_are_broken(serv
     server.join(0, 1, 2, 3)
     server.follow(0)
     server.follow(2)
-    server.report(0, server.held())
-    server.report(2, server.held())
+    server.report(0, server.held(0))
+    server.report(2, server.held(2))
     server.report(1, events.Unreachable("c3", "connection refused"))
     server.report(2, events.Unreachable("c3", "no route"))
     server.report(2, events.Unreachable("c3", ""))
@@ -323,7 +322,7 @@ def test_the_first_r_connected_clients_are_asked(server: Server) -> None:
     assert server.responders() == (0, 1, 2)
     cursor = Cursor()
     kinds = [type(event) for event in server.coordinator.news("c3", cursor, server.now)]
-    assert kinds == [events.Roster, events.Assignment, events.RoundRequest]
+    assert kinds == [events.Roster, events.Reveals, events.Assignment, events.RoundRequest]
     assert server.coordinator.news("c3", cursor, server.now) == [], "nothing is told twice"
 
 
@@ -389,7 +388,7 @@ def test_decoding_waits_for_every_word_and_is_handed_out_once(server: Server) ->
     work = server.coordinator.take_work()
     assert work is not None
     assert server.coordinator.take_work() is None
-    assert server.coordinator.news("c0", Cursor(roster=True), server.now) == [], "nobody is asked meanwhile"
+    assert server.coordinator.news("c0", Cursor(roster=True, reveals=True), server.now) == [], "nobody is asked"
     with unchanged(server.coordinator), pytest.raises(OutOfTurn):
         server.send(0)
     with pytest.raises(OutOfTurn, match="no question is due"):
@@ -489,13 +488,13 @@ def test_below_r_everybody_hears_whom_the_round_waits_for() -> None:
 def test_held_must_be_of_this_session_and_comes_after_joining(server: Server) -> None:
     server.join(0)
     with unchanged(server.coordinator), pytest.raises(OutOfTurn, match="before everybody has joined"):
-        server.report(0, server.held())
+        server.report(0, server.held(0))
     server.join(1, 2, 3)
     server.follow(0)
     with unchanged(server.coordinator), pytest.raises(Malformed, match="are not those of this job"):
         server.report(0, events.Held(bytes(32), 0, 0, 0.0))
-    server.report(0, server.held())
-    server.report(0, server.held())
+    server.report(0, server.held(0))
+    server.report(0, server.held(0))
     assert server.coordinator.missing() == ("c1", "c2", "c3")
 
 
@@ -528,12 +527,12 @@ def test_nothing_moves_a_finished_job() -> None:
     server.tick(1e9)
     server.join(0)
     server.follow(0)
-    server.report(0, server.held())
+    server.report(0, server.held(0))
     server.report(0, events.Stopped("bye"))
     assert server.coordinator.take_work() is None
     assert ending(server) == before
     told = server.coordinator.news("c0", Cursor(), server.now)
-    assert [type(event) for event in told] == [events.Roster, events.Assignment, events.Finished]
+    assert [type(event) for event in told] == [events.Roster, events.Reveals, events.Assignment, events.Finished]
 
 
 def test_nothing_moves_a_failed_job() -> None:

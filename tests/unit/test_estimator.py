@@ -14,10 +14,13 @@ from secfc import SecureKMeans
 from secfc.errors import DataError, InvalidInput, PlanError
 
 
-@pytest.mark.parametrize("uploads", ["masked", "open"])
+@pytest.mark.parametrize(
+    ("uploads", "membership"),
+    [("masked", "public"), ("open", "public"), pytest.param("masked", "private", marks=pytest.mark.slow)],
+)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_passes_scikit_learns_estimator_checks(uploads: str) -> None:
-    check_estimator(SecureKMeans(uploads=uploads))
+def test_passes_scikit_learns_estimator_checks(uploads: str, membership: str) -> None:
+    check_estimator(SecureKMeans(uploads=uploads, membership=membership))
 
 
 def test_equals_sklearn_from_the_same_start_on_separated_blobs() -> None:

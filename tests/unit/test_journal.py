@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,21 +20,23 @@ from secfc_server.journal import FILE, Journal
 from secfc_server.rounds import RoundRecord
 
 DIGEST = bytes(32)
-ONE = Introduction("a", 3, b"s" * 16, b"x" * 32, b"n" * 32, b"cert", b"sig")
-TWO = Introduction("b", 0, b"t" * 16, b"y" * 32, b"m" * 32, b"cert", b"sig")
+ONE = Introduction("a", 3, b"s" * 16, b"x" * 32, b"n" * 32, b"c" * 32, b"cert", b"sig")
+TWO = Introduction("b", 0, b"t" * 16, b"y" * 32, b"m" * 32, b"c" * 32, b"cert", b"sig")
 RECORD = RoundRecord(1, "seed", 1, (0, 1, 2), 1, 2, None, 0.5, 0.1, 0.1, 0.1, 0.2, 4096)
 STATE = State("lloyd", 2, 1, False, np.array([-1, 0, 4], dtype=np.int32))
 
 
 def test_what_is_written_is_there_for_the_next_process(tmp_path: Path) -> None:
     first = Journal(tmp_path, DIGEST)
-    assert first.begin(b"seed").epoch == 1
+    assert first.begin().epoch == 1
     first.joined((ONE, TWO))
     first.advanced(STATE, RECORD)
     first.done("b")
+    first.revealed("a", b"heads")
+    first.revealed("a", b"tails")
     # no close: a killed process does not close either
-    kept = Journal(tmp_path, DIGEST).begin(b"another seed")
-    assert (kept.seed, kept.epoch) == (b"seed", 2)
+    kept = Journal(tmp_path, DIGEST).begin()
+    assert (kept.coins, kept.epoch) == ({"a": b"tails"}, 2)
     assert kept.introductions == {"a": ONE, "b": TWO}
     assert kept.done == {"b"}
     assert kept.records == [RECORD]
@@ -43,8 +46,8 @@ def test_what_is_written_is_there_for_the_next_process(tmp_path: Path) -> None:
 
 
 def test_a_fresh_journal_knows_nothing_and_is_the_owners_only(tmp_path: Path) -> None:
-    kept = Journal(tmp_path / "state", DIGEST).begin(b"seed")
-    assert (kept.introductions, kept.state, kept.records, kept.done) == ({}, None, [], frozenset())
+    kept = Journal(tmp_path / "state", DIGEST).begin()
+    assert (kept.introductions, kept.state, kept.records, kept.done, kept.coins) == ({}, None, [], frozenset(), {})
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "state" / FILE).stat().st_mode) == 0o600
 
@@ -52,8 +55,8 @@ def test_a_fresh_journal_knows_nothing_and_is_the_owners_only(tmp_path: Path) ->
 def test_a_roster_once_written_does_not_change(tmp_path: Path) -> None:
     journal = Journal(tmp_path, DIGEST)
     journal.joined((ONE,))
-    journal.joined((Introduction("a", 9, b"z" * 16, b"x" * 32, b"n" * 32, b"cert", b"sig"),))
-    assert journal.begin(b"").introductions == {"a": ONE}
+    journal.joined((Introduction("a", 9, b"z" * 16, b"x" * 32, b"n" * 32, b"c" * 32, b"cert", b"sig"),))
+    assert journal.begin().introductions == {"a": ONE}
 
 
 def test_another_federation_is_refused_and_remove_makes_room(tmp_path: Path) -> None:
@@ -61,7 +64,7 @@ def test_another_federation_is_refused_and_remove_makes_room(tmp_path: Path) -> 
     with pytest.raises(ConfigError, match=r"another federation\.toml"):
         Journal(tmp_path, b"x" * 32)
     Journal.remove(tmp_path)
-    assert Journal(tmp_path, b"x" * 32).begin(b"").epoch == 1
+    assert Journal(tmp_path, b"x" * 32).begin().epoch == 1
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -72,7 +75,7 @@ def test_a_damaged_file_is_an_error_of_ours(tmp_path: Path, content: bytes, keep
     Journal(tmp_path, DIGEST).close()
     path.write_bytes((path.read_bytes()[:100] if keep else b"") + content)
     with suppress(ConfigError):  # or SQLite finds it whole enough; nothing else may come out
-        Journal(tmp_path, DIGEST).begin(b"seed")
+        Journal(tmp_path, DIGEST).begin()
 
 
 def test_a_damaged_value_is_an_error_of_one_line(tmp_path: Path) -> None:
@@ -80,7 +83,7 @@ def test_a_damaged_value_is_an_error_of_one_line(tmp_path: Path) -> None:
     journal.joined((ONE,))
     journal._database.execute("UPDATE members SET introduction = '{\"name\": 3'")
     with pytest.raises(ConfigError, match="damaged; use --new"):
-        journal.begin(b"")
+        journal.begin()
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
@@ -93,9 +96,9 @@ def test_reports_of_many_clients_at_once(tmp_path: Path) -> None:
     """Each is written on a thread of its own, all over one connection."""
     journal = Journal(tmp_path, DIGEST)
     names = [f"client-{j}" for j in range(24)]
-    journal.joined(tuple(Introduction(name, 1, b"s" * 16, b"x" * 32, b"n" * 32, b"cert", b"sig") for name in names))
+    journal.joined(tuple(replace(ONE, name=name) for name in names))
     with ThreadPoolExecutor(12) as pool:
         for number in range(20):
             list(pool.map(journal.done, names))
-            assert journal.begin(b"seed").epoch == number + 1
-    assert journal.begin(b"seed").done == set(names)
+            assert journal.begin().epoch == number + 1
+    assert journal.begin().done == set(names)

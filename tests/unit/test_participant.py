@@ -98,7 +98,9 @@ def test_other_names_or_another_order(newcomers: list[Participant], order: tuple
     refused(newcomers[2], wrong, WrongSender, r"not that of federation\.toml")
 
 
-@pytest.mark.parametrize("change", [{"share_set": bytes(16)}, {"x25519": b"\7" * 32}, {"nonce": bytes(32)}])
+@pytest.mark.parametrize(
+    "change", [{"share_set": bytes(16)}, {"x25519": b"\7" * 32}, {"nonce": bytes(32)}, {"commitment": bytes(32)}]
+)
 def test_an_introduction_of_ours_that_we_did_not_make(newcomers: list[Participant], change: dict[str, bytes]) -> None:
     wrong = changed(roster(newcomers).members, 2, **change)
     refused(newcomers[2], wrong, WrongSender, "an introduction of ours that we did not make")
@@ -255,7 +257,7 @@ def test_empty_pieces_of_an_assignment_take_no_memory(me: Participant) -> None:
 
 
 def test_a_restarted_client_makes_the_same_shares_again() -> None:
-    first, again = strangers(FEDERATION, ROWS)[0], strangers(FEDERATION, ROWS)[0]
+    first, again = introduced(FEDERATION, ROWS)[0], introduced(FEDERATION, ROWS)[0]
     assert first.share_set.id == again.share_set.id
     assert introduce(first) == introduce(again)
     assert all((first.outgoing(name) == again.outgoing(name)).all() for name in ("c1", "c2", "c3", "c4"))

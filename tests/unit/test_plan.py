@@ -14,6 +14,7 @@ from secfc import local, plan
 from secfc.errors import InvalidInput, PlanError
 from secfc.field import MAX_LANES, Field
 from secfc.plan import Wishes, make
+from secfc.union import TableShape, union_code
 
 GOOD = Wishes(clients=5, privacy=1, clusters=3, features=4, max_rows=100, bound=8.0, precision=10)
 
@@ -194,10 +195,56 @@ def test_shapes_and_costs() -> None:
     assert shape.layout.rows == 10
 
 
-@pytest.mark.parametrize(
-    ("wish", "words"), [({"liars": 1, "uploads": "open"}, "liars = 0"), ({"membership": "private"}, "'public'")]
-)
-def test_a_job_that_wishes_for_what_is_not_built_yet_is_refused(wish: dict[str, object], words: str) -> None:
-    made = local.describe(5, k=2, privacy=1, max_rows=10, features=2, bound=1.0, precision=4, **wish)
-    with pytest.raises(PlanError, match=words):
-        plan.of(made)
+def test_private_membership_costs_n_times_the_sharing_and_the_union() -> None:
+    public, private = make(GOOD).cost(), make(wish(membership="private")).cost()
+    assert public["union_bytes_per_client"] == public["union_bytes_server"] == 0
+    assert private["sharing_bytes_per_client"] == 5 * public["sharing_bytes_per_client"]
+    assert private["sharing_multiplications_per_client"] == 5 * public["sharing_multiplications_per_client"]
+    assert private["union_bytes_per_client"] == 5 * 8 * TableShape.of(union_code(5, 1), 100, b"").words
+    assert private["union_bytes_server"] == 5 * 100 * 16
+    assert private["round_bytes_per_client"] == public["round_bytes_per_client"]
+    assert private["server_process_bytes"] > public["server_process_bytes"]
+    with pytest.raises(PlanError, match="private membership needs privacy >= 1"):
+        make(wish(membership="private", privacy=0, uploads="open"))
+
+
+@pytest.mark.parametrize("uploads", ["open", "masked"])
+def test_liars_in_a_federation_file_need_open_uploads(uploads: str) -> None:
+    wishes = {"k": 2, "privacy": 1, "max_rows": 10, "features": 2, "bound": 1.0, "precision": 4}
+    made = local.describe(5, liars=1, uploads=uploads, **wishes)
+    if uploads == "open":
+        assert plan.of(made).asked() == (5, 5)
+    else:
+        with pytest.raises(PlanError, match="masked uploads show the server only their sum, so a wrong one cannot be"):
+            plan.of(made)
+
+
+@given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 3), st.integers(0, 3))
+def test_whom_a_plan_with_liars_asks(t: int, liars: int, dropouts: int, spare: int) -> None:
+    """Whatever of its A liars is found and its S dropouts are lost, the rest suffices, and always leaves a check."""
+    found = plan.make(
+        wish(
+            clients=2 * t + 1 + dropouts + 2 * liars + spare,
+            privacy=t,
+            liars=liars,
+            dropouts=dropouts,
+            segments=1,
+            uploads="open",
+        )
+    )
+    w = found.wishes
+    for gone in range(liars + 1):
+        least, most = found.asked(gone)
+        assert least == found.responders + 2 * (liars - gone)
+        assert least <= most <= found.responders + 2 * liars
+        assert most <= w.clients - w.dropouts - gone
+        assert not liars or most > found.responders
+        found.check_responders(range(most))
+        found.check_responders(range(least))
+    with pytest.raises(InvalidInput, match="distinct responders are needed"):
+        found.check_responders(range(found.responders - 1))
+    with pytest.raises(InvalidInput, match="distinct responders are needed"):
+        found.check_responders([0, *range(found.responders)])
+    if spare + dropouts:
+        with pytest.raises(InvalidInput, match="distinct responders are needed"):
+            found.check_responders(range(found.responders + 2 * liars + 1))

@@ -92,12 +92,15 @@ def test_the_table_says_what_the_json_says() -> None:
         assert words in result.stdout, words
     assert "liars" not in result.stdout
     assert "membership" not in result.stdout
+    assert "union" not in result.stdout
 
 
 def test_rows_of_the_table_that_are_not_always_there() -> None:
     _, result = run("-n", "9", "--uploads", "open", "--liars", "2", "--membership", "private")
-    assert "wrong uploads that are found and left out" in result.stdout
+    assert "wrong uploads that are found and left out; R+2A = 9 are asked" in result.stdout
+    assert "0 of 9 clients may be missing" in result.stdout
     assert "every client shares all m slots" in result.stdout
+    assert "union of IDs, sent" in result.stdout
     assert "the server sees every upload" in result.stdout
 
 

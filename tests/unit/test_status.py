@@ -166,8 +166,8 @@ def test_json_holds_everything(kits: Path, federation: Federation) -> None:
     with serving(kits / "server", Fake(reply(federation, "rounds", **told))):
         result = run(kits / "a", "--json")
     names = [
-        {"name": name, "joined": name == "a", "connected": False, "holds_shares": False, "done": False}
-        for name in "abc"
+        {"name": n, "joined": n == "a", "connected": False, "holds_shares": False, "done": False, "liar": False}
+        for n in "abc"
     ]
     assert json.loads(result.stdout) == {
         "federation": "trial",

@@ -20,8 +20,8 @@ ROWS = np.array([[1, -2], [3, 4]], dtype=np.int64)
 DIGEST = b"f" * 32
 
 
-def plain(secrets: Secrets) -> tuple[bytes, bytes, bytes]:
-    return secrets.seed, secrets.x25519.private_bytes_raw(), secrets.nonce
+def plain(secrets: Secrets) -> tuple[bytes, ...]:
+    return secrets.seed, secrets.x25519.private_bytes_raw(), secrets.nonce, secrets.coin
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_secrets_survive_the_process(folder: Path) -> None:
     first = plain(Store(folder).secrets(DIGEST, ROWS))
-    assert [len(secret) for secret in first] == [32, 32, 32]
-    assert len(set(first)) == 3
+    assert [len(secret) for secret in first] == [32, 32, 32, 32]
+    assert len(set(first)) == 4
     assert plain(Store(folder).secrets(DIGEST, ROWS.copy())) == first
     big_endian = ROWS.astype(">i8")
     assert plain(Store(folder).secrets(DIGEST, big_endian)) == first
@@ -108,6 +108,7 @@ def damaged(folder: Path) -> dict[str, bytes]:
         "no seed": json.dumps({key: value for key, value in fields.items() if key != "seed"}).encode(),
         "a short seed": without(seed="00" * 31),
         "a short nonce": without(nonce="00"),
+        "a short coin": without(coin="00" * 31),
         "a short key": without(x25519="00" * 31),
         "not hex": without(seed="zz" * 32),
         "not a string": without(seed=5),
@@ -118,7 +119,7 @@ def damaged(folder: Path) -> dict[str, bytes]:
 KINDS = (
     *("empty", "torn", "torn at the end", "binary", "not an object", "null", "a number", "no fields"),
     *("another version", "no seed", "a short seed", "a short nonce", "a short key", "not hex", "not a string"),
-    "not ascii",
+    *("not ascii", "a short coin"),
 )
 
 
@@ -194,6 +195,7 @@ def test_secrets_are_never_printed(folder: Path) -> None:
         assert secrets.seed.hex() not in shown
         assert repr(secrets.seed)[2:-1] not in shown
         assert secrets.nonce.hex() not in shown
+        assert secrets.coin.hex() not in shown
     assert repr(secrets) == "Secrets(…)"
 
 
@@ -228,3 +230,17 @@ def test_other_rows_are_another_job_and_take_over_nothing(folder: Path) -> None:
     store.secrets(DIGEST, ROWS + 1)
     assert (store.resumed, store.written) == (False, False)
     assert sorted(path.name for path in folder.iterdir()) == ["secrets.json"]
+
+
+def test_where_a_coin_was_revealed_is_known_until_there_is_another(folder: Path) -> None:
+    first = Store(folder)
+    coin = first.secrets(DIGEST, ROWS).coin
+    first.note_revealed(b"s" * 32)
+    again = Store(folder).secrets(DIGEST, ROWS)
+    assert (again.coin, again.revealed) == (coin, b"s" * 32)
+    fresh = Store(folder).secrets(DIGEST, ROWS + 1)
+    assert fresh.coin != coin
+    assert fresh.revealed == Store(folder).secrets(DIGEST, ROWS + 1).revealed == b""
+    first.note_revealed(b"s" * 32)
+    first.clear()
+    assert list(folder.iterdir()) == []

@@ -31,6 +31,7 @@ introductions = st.builds(
     share_set=st.binary(min_size=16, max_size=16),
     x25519=digest,
     nonce=digest,
+    commitment=digest,
     certificate=st.binary(max_size=100),
     signature=st.binary(max_size=128),
 )
@@ -47,6 +48,7 @@ def pieces(draw: st.DrawFn) -> events.Assignment:
 all_events = st.one_of(
     st.builds(events.Waiting, phase=text, missing=st.lists(text, max_size=5).map(tuple)),
     st.builds(events.Roster, members=st.lists(introductions, max_size=3).map(tuple)),
+    st.builds(events.Reveals, coins=st.lists(digest, max_size=3).map(tuple)),
     pieces(),
     st.builds(
         events.RoundRequest,
@@ -158,7 +160,14 @@ def test_malformed_chunks(kind: Any, fields: dict[str, Any], words: str) -> None
 
 # --- hostile events -------------------------------------------------------------------------------------------------------
 
-INTRODUCTION = {"name": "c0", "rows": 3, "share_set": bytes(16), "x25519": bytes(32), "nonce": bytes(32)}
+INTRODUCTION = {
+    "name": "c0",
+    "rows": 3,
+    "share_set": bytes(16),
+    "x25519": bytes(32),
+    "nonce": bytes(32),
+    "commitment": bytes(32),
+}
 ROUND = {"number": 1, "attempt": 1, "assignment_digest": bytes(32), "deadline_seconds": 5.0}
 
 
@@ -175,6 +184,7 @@ ROUND = {"number": 1, "attempt": 1, "assignment_digest": bytes(32), "deadline_se
         ({"share_set": b""}, "a share set's id"),
         ({"x25519": bytes(31)}, "an X25519 key must have 32 bytes, not 31"),
         ({"nonce": bytes(33)}, "a nonce must have 32 bytes, not 33"),
+        ({"commitment": b""}, "a coin's commitment must have 32 bytes, not 0"),
     ],
 )
 def test_malformed_introductions(changes: dict[str, Any], words: str) -> None:

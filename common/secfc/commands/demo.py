@@ -22,7 +22,7 @@ from secfc import central, config, exits, federation, fixedpoint, local, plan
 from secfc.coins import Coins
 from secfc.commands.plan import size
 from secfc.errors import InvalidInput
-from secfc.plan import UPLOADS
+from secfc.plan import MEMBERSHIPS, UPLOADS
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,13 @@ class Rows:
 @click.option("--clients", type=click.IntRange(1), default=5, show_default=True, help="Client processes.")
 @click.option("--privacy", type=int, default=1, show_default=True, help="Clients that may collude in vain (t).")
 @click.option("--uploads", type=click.Choice(UPLOADS), default="masked", show_default=True)
+@click.option(
+    "--membership",
+    type=click.Choice(MEMBERSHIPS),
+    default="public",
+    show_default=True,
+    help="Hide whose rows are whose.",
+)
 @click.option("--rows", type=click.IntRange(1), default=3000, show_default=True, help="Rows of the mixture.")
 @click.option("--features", type=click.IntRange(1), default=10, show_default=True, help="Features of the mixture.")
 @click.option("--clusters", type=click.IntRange(1), default=6, show_default=True, help="Clusters (k).")
@@ -54,6 +61,7 @@ def command(
     clients: int,
     privacy: int,
     uploads: str,
+    membership: str,
     rows: int,
     features: int,
     clusters: int,
@@ -77,21 +85,25 @@ def command(
         k=clusters,
         privacy=privacy,
         uploads=uploads,
+        membership=membership,
         seeding=seeding,
         max_rows=len(chosen.values),
         features=chosen.values.shape[1],
         bound=chosen.bound,
         precision=fixedpoint.precision_for(chosen.bound, bits=16),
+        seed=str(seed),
     )
     agreed = plan.of(made)
     if plot is not None:
         _pyplot()
     with _folder(keep) as folder:
-        site = local.Local(made, folder, server_options=("--seed", str(seed)))
+        site = local.Local(made, folder)
+        if agreed.private:
+            site.client_options = ("--write-ids",)  # in the clients' own files: the comparison needs the order of rows
         site.prepare(np.array_split(chosen.values, clients))
         with _ended_by_sigterm(), local.running(site):
             _watch(site, timeout, quiet=as_json)
-        outcome = _compare(site, agreed, chosen, seed)
+        outcome = _compare(site, agreed, chosen)
         if plot is not None:
             _draw(plot, chosen.values, site.labels(), outcome)
     if as_json:
@@ -167,15 +179,15 @@ def _sentence(event: dict[str, Any]) -> str:
     return text
 
 
-def _compare(site: local.Local, agreed: plan.Plan, chosen: Rows, seed: int) -> dict[str, Any]:
+def _compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any]:
     """The result, beside what central Lloyd finds on the pooled rows from the same start."""
     result, labels = site.result(), site.labels()
     made = site.federation
     quantised = fixedpoint.quantise(chosen.values, made.bound, made.precision)
-    pooled = central.run(
-        quantised, made.k, start=made.seeding, coins=Coins(str(seed).encode()), max_rounds=made.max_rounds
-    )
-    identical = bool((labels == pooled.labels).all()) and result["rounds"] == pooled.rounds
+    order = np.argsort(site.ids()) if agreed.private else np.arange(len(labels))
+    coins = Coins(bytes.fromhex(result["seed"]))
+    pooled = central.run(quantised[order], made.k, start=made.seeding, coins=coins, max_rounds=made.max_rounds)
+    identical = bool((labels[order] == pooled.labels).all()) and result["rounds"] == pooled.rounds
     outcome = {
         "clients": made.n,
         "privacy": made.privacy,
@@ -183,6 +195,7 @@ def _compare(site: local.Local, agreed: plan.Plan, chosen: Rows, seed: int) -> d
         "responders": agreed.responders,
         "lanes": agreed.field.lanes,
         "uploads": made.uploads,
+        "membership": made.membership,
         "rows": len(labels),
         "features": made.features,
         "rounds": result["rounds"],
@@ -231,6 +244,7 @@ def _show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None
         ("parties", f"{outcome['clients']} clients and a server, each its own process, mutual TLS"),
         ("rows", f"{outcome['rows']} × {outcome['features']} features"),
         ("privacy", f"{outcome['privacy']} client(s) may collude in vain; {outcome['uploads']} uploads"),
+        ("whose rows are whose", "nobody learns" if outcome["membership"] == "private" else "known to all"),
         ("rounds", f"{outcome['rounds']}{how}"),
         ("cluster sizes", ", ".join(map(str, outcome["cluster_sizes"]))),
         ("inertia", f"{outcome['inertia']:.6g}"),
@@ -238,7 +252,9 @@ def _show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None
     ]
     if outcome.get("accuracy") is not None:
         rows.append(("accuracy", f"{100 * outcome['accuracy']:.1f} % of rows in their true cluster"))
-    phases = ", ".join(f"{name} {seconds[name]:.2f} s" for name in ("joining", "sharing", "rounds"))
+    phases = ", ".join(
+        f"{name} {seconds[name]:.2f} s" for name in ("joining", "union", "sharing", "rounds") if name in seconds
+    )
     rows += [
         ("time", phases),
         (

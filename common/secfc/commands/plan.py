@@ -49,7 +49,7 @@ def _from_options(clients: int | None, wishes: dict[str, Any]) -> Wishes:
 
 def _parameters(made: Plan) -> Table:
     w = made.wishes
-    spare = w.clients - made.responders
+    spare = w.clients - made.asked()[1]
     table = Table(title="Parameters", title_justify="left", show_header=False)
     bits = made.field.modulus.bit_length() - 1
     rows = [
@@ -69,7 +69,8 @@ def _parameters(made: Plan) -> Table:
         ("field", f"{made.field.lanes} lanes", f"Q ≈ 2^{bits} > m²·d·(2η)², with η = {made.eta}"),
     ]
     if w.liars:
-        rows.append(("liars A", f"{w.liars}", "wrong uploads that are found and left out"))
+        asked = f"R+2A = {made.asked()[1]} are asked"
+        rows.append(("liars A", f"{w.liars}", f"wrong uploads that are found and left out; {asked}"))
     if w.membership == "private":
         rows.append(("membership", "private", "every client shares all m slots: sharing costs n times as much"))
     for row in rows:
@@ -82,9 +83,11 @@ def _cost(made: Plan) -> Table:
     table = Table(title=f"Cost at m = {made.wishes.max_rows} rows, dealt evenly", title_justify="left")
     for column in ("", "one client", "server"):
         table.add_column(column, justify="left" if not column else "right")
+    if made.private:
+        table.add_row("union of IDs, sent", size(cost["union_bytes_per_client"]), size(cost["union_bytes_server"]))
     table.add_row("sharing, sent", size(cost["sharing_bytes_per_client"]), "–")
     table.add_row("a round, sent (all columns)", size(cost["round_bytes_per_client"]), "labels that changed")
-    table.add_row("a round, received", "labels that changed", size(cost["round_bytes_per_client"] * made.responders))
+    table.add_row("a round, received", "labels that changed", size(cost["round_bytes_server"]))
     table.add_row("memory of the process", size(cost["client_process_bytes"]), size(cost["server_process_bytes"]))
     table.add_row("sharing, multiplications", count(cost["sharing_multiplications_per_client"]), "–")
     table.add_row(

@@ -49,6 +49,7 @@ class Client:
     connected: bool
     holds_shares: bool
     done: bool
+    liar: bool = False
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ async def _ask(channel: aio.Channel, timeout: float) -> Status:
 def _from_reply(reply: pb.StatusReply) -> Status:
     if len(reply.clients) > wire.MAX_CLIENTS:
         raise Malformed("the server's status names more clients than there can be")
-    clients = (Client(wire.line(c.name), c.joined, c.connected, c.holds_shares, c.done) for c in reply.clients)
+    clients = (Client(wire.line(c.name), c.joined, c.connected, c.holds_shares, c.done, c.liar) for c in reply.clients)
     known = reply.HasField("inertia") and isfinite(reply.inertia)
     return Status(
         federation=wire.line(reply.federation),
@@ -297,6 +298,8 @@ def _picture(status: Status) -> Group:
         facts.add_row("this round", Text(f"attempt {status.attempt}, because somebody was lost", "yellow"))
     if missing := status.waits_for():
         facts.add_row("waits for", Text(few(missing)))
+    if liars := tuple(client.name for client in status.clients if client.liar):
+        facts.add_row("liars", Text(f"{few(liars)}: wrong distances, asked for nothing any more", "red"))
     for number, link in enumerate(status.broken_links):
         facts.add_row("" if number else "broken links", Text(link, "yellow"))
     if status.reason:

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Introduction(_message.Message):
-    __slots__ = ("name", "rows", "share_set", "x25519", "nonce", "certificate", "signature")
+    __slots__ = ("name", "rows", "share_set", "x25519", "nonce", "certificate", "signature", "commitment")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     SHARE_SET_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,7 @@ class Introduction(_message.Message):
     NONCE_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    COMMITMENT_FIELD_NUMBER: _ClassVar[int]
     name: str
     rows: int
     share_set: bytes
@@ -22,7 +23,8 @@ class Introduction(_message.Message):
     nonce: bytes
     certificate: bytes
     signature: bytes
-    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., share_set: _Optional[bytes] = ..., x25519: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    commitment: bytes
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., share_set: _Optional[bytes] = ..., x25519: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., commitment: _Optional[bytes] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ("federation_digest", "instance", "introduction")
@@ -45,20 +47,24 @@ class FollowRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("waiting", "roster", "assignment", "round", "finished", "failed")
+    __slots__ = ("waiting", "roster", "assignment", "round", "finished", "failed", "reveals", "opened")
     WAITING_FIELD_NUMBER: _ClassVar[int]
     ROSTER_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    REVEALS_FIELD_NUMBER: _ClassVar[int]
+    OPENED_FIELD_NUMBER: _ClassVar[int]
     waiting: Waiting
     roster: Roster
     assignment: AssignmentChunk
     round: RoundRequest
     finished: Finished
     failed: Failed
-    def __init__(self, waiting: _Optional[_Union[Waiting, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., assignment: _Optional[_Union[AssignmentChunk, _Mapping]] = ..., round: _Optional[_Union[RoundRequest, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ...) -> None: ...
+    reveals: Reveals
+    opened: Opened
+    def __init__(self, waiting: _Optional[_Union[Waiting, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., assignment: _Optional[_Union[AssignmentChunk, _Mapping]] = ..., round: _Optional[_Union[RoundRequest, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., reveals: _Optional[_Union[Reveals, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("phase", "missing")
@@ -73,6 +79,26 @@ class Roster(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedCompositeFieldContainer[Introduction]
     def __init__(self, members: _Optional[_Iterable[_Union[Introduction, _Mapping]]] = ...) -> None: ...
+
+class Reveals(_message.Message):
+    __slots__ = ("coins",)
+    COINS_FIELD_NUMBER: _ClassVar[int]
+    coins: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, coins: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Opened(_message.Message):
+    __slots__ = ("step", "left", "offset", "total", "data")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    left: int
+    offset: int
+    total: int
+    data: bytes
+    def __init__(self, step: _Optional[int] = ..., left: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class AssignmentChunk(_message.Message):
     __slots__ = ("version", "base", "offset", "total", "data")
@@ -140,6 +166,30 @@ class UploadChunk(_message.Message):
     compute_seconds: float
     def __init__(self, round: _Optional[int] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ..., compute_seconds: _Optional[float] = ...) -> None: ...
 
+class SumChunk(_message.Message):
+    __slots__ = ("context", "offset", "total", "words")
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    context: bytes
+    offset: int
+    total: int
+    words: bytes
+    def __init__(self, context: _Optional[bytes] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ...) -> None: ...
+
+class IdChunk(_message.Message):
+    __slots__ = ("instance", "offset", "total", "data")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    instance: bytes
+    offset: int
+    total: int
+    data: bytes
+    def __init__(self, instance: _Optional[bytes] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
 class UploadReply(_message.Message):
     __slots__ = ("received",)
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
@@ -161,16 +211,18 @@ class ReportRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., unreachable: _Optional[_Union[Unreachable, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., stopped: _Optional[_Union[Stopped, _Mapping]] = ...) -> None: ...
 
 class Held(_message.Message):
-    __slots__ = ("share_sets_digest", "sent_bytes", "received_bytes", "seconds")
+    __slots__ = ("share_sets_digest", "sent_bytes", "received_bytes", "seconds", "coin")
     SHARE_SETS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COIN_FIELD_NUMBER: _ClassVar[int]
     share_sets_digest: bytes
     sent_bytes: int
     received_bytes: int
     seconds: float
-    def __init__(self, share_sets_digest: _Optional[bytes] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
+    coin: bytes
+    def __init__(self, share_sets_digest: _Optional[bytes] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., coin: _Optional[bytes] = ...) -> None: ...
 
 class Unreachable(_message.Message):
     __slots__ = ("peer", "reason")
@@ -229,18 +281,20 @@ class StatusReply(_message.Message):
     def __init__(self, federation: _Optional[str] = ..., phase: _Optional[str] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., inertia: _Optional[float] = ..., changed: _Optional[int] = ..., seconds: _Optional[float] = ..., reason: _Optional[str] = ..., rows: _Optional[int] = ..., step: _Optional[str] = ..., broken_links: _Optional[_Iterable[str]] = ..., federation_digest: _Optional[bytes] = ...) -> None: ...
 
 class ClientStatus(_message.Message):
-    __slots__ = ("name", "joined", "connected", "holds_shares", "done")
+    __slots__ = ("name", "joined", "connected", "holds_shares", "done", "liar")
     NAME_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     HOLDS_SHARES_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
+    LIAR_FIELD_NUMBER: _ClassVar[int]
     name: str
     joined: bool
     connected: bool
     holds_shares: bool
     done: bool
-    def __init__(self, name: _Optional[str] = ..., joined: _Optional[bool] = ..., connected: _Optional[bool] = ..., holds_shares: _Optional[bool] = ..., done: _Optional[bool] = ...) -> None: ...
+    liar: bool
+    def __init__(self, name: _Optional[str] = ..., joined: _Optional[bool] = ..., connected: _Optional[bool] = ..., holds_shares: _Optional[bool] = ..., done: _Optional[bool] = ..., liar: _Optional[bool] = ...) -> None: ...
 
 class ProgressRequest(_message.Message):
     __slots__ = ("session", "share_set")

@@ -50,6 +50,16 @@ class CoordinatorStub:
                 request_serializer=secfc_dot_v1_dot_secfc__pb2.UploadChunk.SerializeToString,
                 response_deserializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
                 _registered_method=True)
+        self.Contribute = channel.stream_unary(
+                '/secfc.v1.Coordinator/Contribute',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.SumChunk.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
+                _registered_method=True)
+        self.Publish = channel.stream_unary(
+                '/secfc.v1.Coordinator/Publish',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.IdChunk.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
+                _registered_method=True)
         self.Report = channel.unary_unary(
                 '/secfc.v1.Coordinator/Report',
                 request_serializer=secfc_dot_v1_dot_secfc__pb2.ReportRequest.SerializeToString,
@@ -88,6 +98,21 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Contribute(self, request_iterator, context):
+        """A client's share of a sum over all clients (private membership only), in order from word 0. What is complete already is
+        taken again without effect. Deadline: 60 min.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Publish(self, request_iterator, context):
+        """A client's own IDs, by its own free will, after the job is finished (private membership only). Idempotent. Deadline: 30 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Report(self, request, context):
         """What a client has to tell besides uploads. Idempotent. Deadline: 30 s.
         """
@@ -118,6 +143,16 @@ def add_CoordinatorServicer_to_server(servicer, server):
             'Upload': grpc.stream_unary_rpc_method_handler(
                     servicer.Upload,
                     request_deserializer=secfc_dot_v1_dot_secfc__pb2.UploadChunk.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.SerializeToString,
+            ),
+            'Contribute': grpc.stream_unary_rpc_method_handler(
+                    servicer.Contribute,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.SumChunk.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.SerializeToString,
+            ),
+            'Publish': grpc.stream_unary_rpc_method_handler(
+                    servicer.Publish,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.IdChunk.FromString,
                     response_serializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.SerializeToString,
             ),
             'Report': grpc.unary_unary_rpc_method_handler(
@@ -212,6 +247,60 @@ class Coordinator:
             target,
             '/secfc.v1.Coordinator/Upload',
             secfc_dot_v1_dot_secfc__pb2.UploadChunk.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Contribute(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/secfc.v1.Coordinator/Contribute',
+            secfc_dot_v1_dot_secfc__pb2.SumChunk.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Publish(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/secfc.v1.Coordinator/Publish',
+            secfc_dot_v1_dot_secfc__pb2.IdChunk.SerializeToString,
             secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
             options,
             channel_credentials,

@@ -1,0 +1,202 @@
+"""What an adversary holds after a real run of the protocol: everything the server received, and one client's memory.
+
+The run is `secfc.federation.run` with a tap on the server's side; the insider is an ordinary client that also remembers
+what it was asked. The true rows are here too, to measure how far an attack got; no attack reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc import federation, fixedpoint, plan, prg
+from secfc.coins import Coins
+from secfc.decoding import Distances
+from secfc.federation import Member
+from secfc.field import Words
+from secfc.leakage import Leakage
+from secfc.lloyd import Clustering, Request
+from secfc.masks import neighbours
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A job to attack. Rows are dealt evenly, in turn; the insider is client 0, so rows 0, n, 2n, … are its own."""
+
+    name: str
+    values: npt.NDArray[np.float64] = field(repr=False)
+    clusters: int
+    clients: int
+    privacy: int
+    segments: int
+    bound: float
+    precision: int
+    start: str = "k-means++"
+    max_rounds: int = 60
+
+    def plan(self, uploads: str) -> plan.Plan:
+        return plan.make(
+            plan.Wishes(
+                clients=self.clients,
+                privacy=self.privacy,
+                clusters=self.clusters,
+                features=self.values.shape[1],
+                max_rows=len(self.values),
+                bound=self.bound,
+                precision=self.precision,
+                uploads=uploads,
+                segments=self.segments,
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Column:
+    """One group whose distances were asked for: where it stands in the transcript, and who is in it."""
+
+    step: int
+    cluster: int
+    group: npt.NDArray[np.bool_]
+
+    @property
+    def size(self) -> int:
+        return int(self.group.sum())
+
+
+class Insider(Member):
+    """A client that follows the protocol and keeps what it sees: its shares of all rows, its own rows, its mask keys."""
+
+    def __init__(self, member: Member, own: Integers, own_rows: Integers) -> None:
+        vars(self).update(vars(member))
+        self.own, self.own_rows = own, own_rows
+        self.keys: list[list[tuple[bytes, int]]] = []  # one entry a request: it is always among the first R
+
+    def answer(self, request: Request, session: bytes, responders: tuple[int, ...], attempt: int) -> Words:
+        """As every client answers."""
+        if self.plan.masked:
+            self.keys.append(self.mask_keys(request, session, responders, attempt))
+        return super().answer(request, session, responders, attempt)
+
+    def shares(self, lane: int) -> Integers:
+        """Its share of every row: f_i(α) of a lane, (m, s)."""
+        coded = self._clusters.coded
+        return coded.matrix[lane, :, : coded.length].astype(np.int64) % coded.field.primes[lane]
+
+
+class Transcript:
+    """All that the server received in one job, with the insider beside it."""
+
+    def __init__(self, agreed: plan.Plan, rows: Integers, insider: Insider) -> None:
+        self.plan, self.rows, self.insider = agreed, rows, insider
+        self.requests: list[Request] = []
+        self.uploads: list[dict[int, Words]] = []
+        self._flat: dict[tuple[int, bool], Integers] = {}
+
+    def tap(self, request: Request, uploads: dict[int, Words]) -> None:
+        self.requests.append(request)
+        self.uploads.append(uploads)
+
+    def columns(self, steps: int | None = None) -> list[Column]:
+        """The groups asked for in the first steps, in order."""
+        asked = enumerate(self.requests[:steps])
+        return [Column(step, h, request.labels == h) for step, request in asked for h in request.columns]
+
+    def meter(self, steps: int | None = None, segments: int = 1) -> Leakage:
+        """The leakage meter after the first steps."""
+        meter = Leakage(len(self.rows), self.plan.wishes.features, segments)
+        for request in self.requests[:steps]:
+            meter = meter.after(request.labels, request.columns)
+        return meter
+
+    def independent(self, wanted: int) -> list[Column]:
+        """The first `wanted` columns of which none is determined by those before: what the meter counts, one by one."""
+        found: list[Column] = []
+        meter = Leakage(len(self.rows), self.plan.wishes.features)
+        for column in self.columns():
+            after = meter.after(column.group.astype(np.int32) - 1, (0,))
+            if after.rank > meter.rank and len(found) < wanted:
+                found.append(column)
+            meter = after
+        return found
+
+    def decoded(self, step: int) -> npt.NDArray[np.float64]:
+        """Squared distances (m, columns) of a step as the server decodes them: d′/|S|²."""
+        request = self.requests[step]
+        distances = Distances(self.plan.field, len(self.rows), self.plan.wishes.clusters)
+        federation.decode(self.plan, request, self.uploads[step], distances)
+        squares = np.array([int(request.sizes[h]) ** 2 for h in request.columns], dtype=object)
+        return np.asarray(distances.integers(request.columns) / squares, dtype=np.float64)
+
+    def values(self, column: Column, lane: int, *, insider: bool) -> tuple[tuple[int, ...], Integers]:
+        """The responders and what each uploaded for a column in a lane, (R, m), as if it were φ(α_j).
+
+        For masked uploads that is what an adversary can make of them: weights undone and, with the insider's help, the
+        masks taken off that the insider shares.
+        """
+        request, uploads = self.requests[column.step], self.uploads[column.step]
+        shape = self.plan.shape(len(self.rows), request.sizes, request.columns)
+        responders, p = tuple(uploads), self.plan.field.primes[lane]
+        at = shape.layout.offsets[lane] + shape.columns.index(column.cluster)
+        flat = self._residues(column.step, insider and self.plan.masked)
+        values = flat.reshape(len(responders), len(self.rows), -1)[:, :, at] % p
+        if self.plan.masked:
+            weights = self.plan.code.weights(responders)[lane].astype(np.int64)
+            values = values * np.array([[pow(int(w) or 1, -1, p)] for w in weights]) % p
+        return responders, values
+
+    def _residues(self, step: int, unmask: bool) -> Integers:
+        """All residues of a step, (R, rows · residues a row)."""
+        if (step, unmask) not in self._flat:
+            request = self.requests[step]
+            count = self.plan.shape(len(self.rows), request.sizes, request.columns).layout.residues
+            flat = np.stack([_unpacked(words) for words in self.uploads[step].values()])[:, :count]
+            if unmask:
+                self._unmask(flat, step)
+            self._flat[step, unmask] = flat
+        return self._flat[step, unmask]
+
+    def _unmask(self, flat: Integers, step: int) -> None:
+        """Take the insider's own masks off its upload and off those of its neighbours."""
+        request = self.requests[step]
+        layout = self.plan.shape(len(self.rows), request.sizes, request.columns).layout
+        responders, keys = tuple(self.uploads[step]), self.insider.keys[step]
+        order = sorted(responders)
+        me = order.index(self.insider.index)
+        others = neighbours(me, len(order), self.plan.wishes.privacy)
+        for other, (key, sign) in zip(others, keys, strict=True):
+            stream = prg.SumReader([(key, sign)], layout, 0, layout.rows).next(layout.rows).T.reshape(-1)
+            mask = stream[: layout.residues].astype(np.int64)
+            flat[responders.index(order[me])] -= mask
+            flat[responders.index(order[other])] += mask
+
+
+def _unpacked(words: Words) -> Integers:
+    """Packed words, three residues each, unpacked."""
+    parts = [(words >> np.uint64(21 * place)) & np.uint64(0x1FFFFF) for place in range(3)]
+    return np.stack(parts, axis=1).reshape(-1).astype(np.int64)
+
+
+def record(setting: Setting, uploads: str, *, jobs: int = 1) -> Transcript:
+    """Run the protocol on a setting, or several jobs with other starts on the same shares; keep what the adversary sees."""
+    agreed = setting.plan(uploads)
+    rows = fixedpoint.quantise(setting.values, setting.bound, setting.precision)
+    positions = [np.arange(j, len(rows), setting.clients) for j in range(setting.clients)]
+    parts = [rows[at] for at in positions]
+    members = federation.share(agreed, parts, positions)
+    members[0] = insider = Insider(members[0], positions[0], parts[0])
+    out = Transcript(agreed, rows, insider)
+    for job in range(jobs):
+        federation.run(agreed, parts, _machine(setting, job), positions=positions, tap=out.tap, members=members)
+    return out
+
+
+def _machine(setting: Setting, job: int) -> Callable[[int], Clustering]:
+    coins = Coins(b"attacks %d" % job)
+    return lambda total: Clustering(
+        total, setting.clusters, start=setting.start, coins=coins, max_rounds=setting.max_rounds
+    )

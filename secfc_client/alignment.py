@@ -1,0 +1,122 @@
+"""A client's part of the private ID alignment (paper, Section 5), before rows are shared.
+
+    count     everybody shares how many rows it has; the sum is opened: m
+    table r   everybody shares a table of its IDs that are not known yet; the sum is opened and peeled (`secfc.union`)
+    slots     all m IDs are known, sorted: everybody shares all m rows, zeros where a row is not its own
+
+Every step is a `Stage` of its own. Its name goes with every share and follows from what was opened before, so clients to
+which a server told different things refuse each other's shares: what is opened is always the sum over all clients.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc import events, summing, union
+from secfc.errors import JobFailed, Malformed, OutOfTurn, WrongSender
+from secfc.field import Layout, Words
+from secfc.identifiers import ID_BYTES, Ids
+from secfc.plan import Plan
+from secfc.sharing import CodedRows, Shares, SlotShares
+from secfc.summing import Sum
+from secfc_client.stages import Stage
+
+
+class Alignment:
+    """One client's machine from the roster to the slots. `share_sets` are those of the introductions."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        me: int,
+        names: Sequence[str],
+        share_sets: Sequence[bytes],
+        session: bytes,
+        ids: Ids,
+        seed: bytes,
+    ) -> None:
+        self._plan, self._me, self._names, self._share_sets = plan, me, names, share_sets
+        self._session, self._ids, self._seed = session, ids, seed
+        self._code = union.union_code(plan.wishes.clients, plan.wishes.privacy)
+        self._union: union.Union | None = None
+        self._opened: list[bytes] = []  # digests of what was opened
+        self._pieces: list[events.Opened] = []
+        shares = summing.count_shares(self._code, len(ids), seed, session)
+        self._begin(events.count_context(session), shares, summing.count_sum(self._code))
+
+    def _begin(self, context: bytes, shares: Shares, total: Sum) -> None:
+        self.context, self._sum = context, total
+        self.stage = self._stage(context, shares.layout, shares, total.add)
+
+    def _stage(self, context: bytes, layout: Layout, shares: Shares, put: Callable[[int, Words], None]) -> Stage:
+        ids = [events.stage_id(share_set, context) for share_set in self._share_sets]
+        return Stage(self._me, self._names, ids, [layout] * len(ids), shares, put)
+
+    @property
+    def finished(self) -> bool:
+        return self._union is not None and self._union.finished
+
+    @property
+    def rows(self) -> int:
+        """m, once it is known."""
+        return len(self._known().ids)
+
+    @property
+    def slots(self) -> npt.NDArray[np.int64]:
+        """Where our rows stand among all m."""
+        return self._known().slots(self._ids)
+
+    def contribution(self) -> Words:
+        """Our share of the sum over all clients, for the server (heavy)."""
+        return self._sum.words()
+
+    def take(self, piece: events.Opened) -> bool:
+        """A piece of what was opened; True if there is a new stage with it. What is known already is compared."""
+        pieces = [*(self._pieces if piece.offset else []), piece]
+        first = pieces[0]
+        if (first.step, first.left, first.total) != (piece.step, piece.left, piece.total):
+            raise Malformed("the pieces of an opened sum do not belong together")
+        if piece.offset != sum(len(p.data) for p in pieces[:-1]) or piece.total > ID_BYTES * self._plan.wishes.max_rows:
+            raise Malformed("a piece of an opened sum is out of order or too long")
+        self._pieces = pieces
+        if piece.offset + len(piece.data) < piece.total:
+            return False
+        self._pieces = []
+        return self._learn(piece.step, piece.left, b"".join(p.data for p in pieces))
+
+    def _learn(self, step: int, left: int, data: bytes) -> bool:
+        digest = hashlib.sha256(b"%d|%d|" % (step, left) + data).digest()
+        if step < len(self._opened):
+            if self._opened[step] != digest:
+                raise WrongSender("the server shows another opened sum than before; it is not honest")
+            return False
+        if step > len(self._opened) or self.finished:
+            raise OutOfTurn("the server opens a sum that is not due")
+        if self._union is None:
+            self._union = union.Union(self._code, self._session, self._plan.wishes.max_rows, left)
+        else:
+            ids = np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+            self._union.learn(union.Peeled(ids, left))
+        self._opened.append(digest)
+        if not self.finished:
+            shape = self._union.shape
+            self._begin(shape.digest, self._union.contribution(self._ids, self._seed), shape.sum())
+        return True
+
+    def rows_stage(self, rows: npt.NDArray[np.int64], coded: CodedRows) -> Stage:
+        """The stage that shares the rows themselves."""
+        known = self._known()
+        context = events.slots_context(known.digest)
+        seed = summing.noise_seed(self._seed, b"slots", context)
+        shares = SlotShares(self._plan.code, rows, self.slots, len(known.ids), seed)
+        everything = slice(0, len(known.ids))
+        return self._stage(context, shares.layout, shares, lambda _, words: coded.put(everything, words, add=True))
+
+    def _known(self) -> union.Union:
+        if self._union is None or not self._union.finished:
+            raise JobFailed("the IDs are not aligned yet")
+        return self._union

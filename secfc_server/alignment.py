@@ -1,0 +1,163 @@
+"""The server's part of the private ID alignment, as a machine of its own: gather one sum, open it, tell everybody, again.
+
+A step is the count of rows or a table of IDs (`secfc.union`). Every client gives its share of the sum over *all* clients;
+when all n are here, `take_work` hands out the opening, and `complete` takes the result back. All n shares are needed to open
+a sum, and each is named after what was opened before. Clients are numbers here, their positions in the roster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from secfc import events, identifiers, summing, union
+from secfc.distances import Labels
+from secfc.errors import JobFailed, Malformed, OutOfTurn
+from secfc.field import Layout, Words
+from secfc.identifiers import Ids
+from secfc.lagrange import Code
+from secfc.plan import Plan
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an opened sum shows: IDs, and how many are left. For the count, step 0: no IDs, and all rows are left."""
+
+    left: int
+    ids: Ids
+
+
+@dataclass
+class _Incoming:
+    words: Words
+    received: int = 0
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The heavy part of a step, to be run on a thread."""
+
+    code: Code
+    shape: union.TableShape | None  # None: the count
+    sums: dict[int, Words]
+
+    def run(self) -> Result:
+        if self.shape is None:
+            return Result(summing.opened_count(self.code, self.sums), identifiers.none())
+        peeled = union.peel(self.shape, self.shape.opened(self.sums))
+        return Result(peeled.left, peeled.ids)
+
+
+class Alignment:
+    """See the module's docstring."""
+
+    def __init__(self, plan: Plan, session: bytes) -> None:
+        self._plan, self._session = plan, session
+        self._code = union.union_code(plan.wishes.clients, plan.wishes.privacy)
+        self._union: union.Union | None = None
+        self._incoming: dict[int, _Incoming] = {}
+        self._busy = False
+        self.opened: list[Result] = []
+
+    @property
+    def finished(self) -> bool:
+        return self._union is not None and self._union.finished
+
+    @property
+    def step(self) -> int:
+        """Which sum is due: 0 for the count, then table by table."""
+        return len(self.opened)
+
+    @property
+    def rows(self) -> int:
+        """m, as far as it is known."""
+        return self.opened[0].left if self.opened else 0
+
+    @property
+    def context(self) -> bytes:
+        """Names the sum that is due."""
+        return self._union.shape.digest if self._union is not None else events.count_context(self._session)
+
+    def held(self, share_sets: Sequence[bytes]) -> list[bytes]:
+        """Names of the shares of rows, once the slots are known."""
+        if self._union is None or not self._union.finished:
+            raise OutOfTurn("nobody can hold everybody's rows before their slots are known")
+        context = events.slots_context(self._union.digest)
+        return [events.stage_id(share_set, context) for share_set in share_sets]
+
+    def missing(self) -> list[int]:
+        """Whose share of the sum is not complete."""
+        due = self._layout().words
+        everybody = range(self._plan.wishes.clients)
+        return [j for j in everybody if j not in self._incoming or self._incoming[j].received < due]
+
+    def contribute(self, client: int, context: bytes, chunk: events.Chunk) -> int:
+        """A piece of a client's share of the sum; returns how many words have arrived."""
+        if self.finished or self._busy or context != self.context:
+            raise OutOfTurn("this sum is not due; follow the job for what is")
+        layout = self._layout()
+        if chunk.total != layout.words:
+            raise Malformed(f"a share of {layout.words} words is due, not of {chunk.total}")
+        known = self._incoming.get(client)
+        received = known.received if known else 0
+        if received == layout.words:  # sent again after a lost connection
+            return received
+        if chunk.offset == 0:
+            known, received = None, 0
+        if chunk.offset != received:
+            raise Malformed(f"words from offset {received} are due, not from {chunk.offset}")
+        layout.check(chunk.words, chunk.offset)
+        if known is None:
+            known = self._incoming[client] = _Incoming(np.empty(layout.words, np.uint64))
+        known.words[received : received + len(chunk.words)] = chunk.words
+        known.received += len(chunk.words)
+        return known.received
+
+    def take_work(self) -> Opening | None:
+        """The opening of the sum that is due, once every client's share is here; handed out once."""
+        if self.finished or self._busy or self.missing():
+            return None
+        self._busy = True
+        shape = self._union.shape if self._union is not None else None
+        return Opening(self._code, shape, {j: incoming.words for j, incoming in self._incoming.items()})
+
+    def complete(self, result: Result) -> None:
+        """A sum is open: what comes next follows from it. Raises JobFailed if that cannot be."""
+        wishes = self._plan.wishes
+        if self._union is None:
+            if result.left < wishes.clusters:
+                raise JobFailed(f"{result.left} rows in all cannot make k = {wishes.clusters} clusters")
+            self._union = union.Union(self._code, self._session, wishes.max_rows, result.left)
+        else:
+            self._union.learn(union.Peeled(result.ids, result.left))
+            if self._union.finished and len(self._union.ids) != self.rows:
+                raise JobFailed(
+                    "the clients' IDs are not as many as their rows: somebody sent a wrong share; start again"
+                )
+        self.opened.append(result)
+        self._incoming, self._busy = {}, False
+
+    def labels(self, ids: Ids, labels: Labels) -> Labels:
+        """The clusters of some rows. Raises Malformed for IDs that are not of this job."""
+        if self._union is None or not self._union.finished:
+            raise OutOfTurn("the IDs are not aligned yet")
+        at = identifiers.find(self._union.ids, ids)
+        if (at < 0).any() or len(np.unique(at)) != len(at):
+            raise Malformed("a published ID is none of this job's, or stands twice")
+        return labels[at]
+
+    def news(self, known: int, piece: int) -> list[events.Opened]:
+        """What was opened since step `known`, in pieces of so many bytes."""
+        out = []
+        for step in range(known, len(self.opened)):
+            left, data = self.opened[step].left, self.opened[step].ids.astype("<u8").tobytes()
+            for first in range(0, max(len(data), 1), piece):
+                out.append(events.Opened(step, left, first, len(data), data[first : first + piece]))
+        return out
+
+    def _layout(self) -> Layout:
+        if self._union is None:
+            return Layout.uniform(self._code.field, 1, 1)
+        return Layout.uniform(self._code.field, self._union.shape.rows, union.COLUMNS)

@@ -1,0 +1,239 @@
+"""docs/privacy.md in action: what the server, alone or with one client, gets out of what the real protocol transmits.
+
+Open uploads are attacked successfully, masked ones are not, and what masked ones still tell is shown too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import attacks, recovery
+from experiments.transcript import Setting, Transcript, record
+from secfc import federation
+from secfc.decoding import Distances
+from secfc.field import Words
+from secfc.lloyd import Request
+from secfc.plan import Plan
+from tests.federations import Job, run
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = {"Iris": attacks.iris, "20-d": lambda: attacks.mixture(20, 400, 4, 11, 2, 4)}
+both = pytest.mark.parametrize("data", SETTINGS)
+
+
+@cache
+def transcript(data: str, uploads: str) -> Transcript:
+    return record(SETTINGS[data](), uploads)
+
+
+def small(**changes: object) -> Setting:
+    """A mixture of 60 rows, 7 features; ℓ = 3 does not divide them."""
+    return dataclasses.replace(attacks.mixture(7, 60, 3, 11, 3, 3), **changes)  # type: ignore[arg-type]
+
+
+@both
+def test_open_uploads_show_the_server_the_geometry_of_every_segment(data: str) -> None:
+    """Attack (a): from φ(β_u), after ⌈d/ℓ⌉ directions, where the distances d′ alone do not determine it yet."""
+    seen = transcript(data, "open")
+    found = attacks.segments(seen)
+    assert found.error < 1e-9
+    assert found.directions == seen.plan.length < seen.plan.wishes.features
+
+
+@both
+def test_open_uploads_and_one_client_give_every_row_exactly(data: str) -> None:
+    """Attack (b), although t = 2: linear algebra in each lane, from ⌈d/ℓ⌉ directions."""
+    found = attacks.insider(transcript(data, "open"))
+    assert found.exact == 1.0
+    assert found.error == 0.0
+
+
+@pytest.mark.parametrize(("clients", "privacy", "segments"), [(3, 1, 1), (11, 5, 1), (7, 1, 3), (11, 3, 3), (5, 1, 2)])
+def test_no_t_protects_open_uploads(clients: int, privacy: int, segments: int) -> None:
+    """Attack (b) whatever t and ℓ are, padded segments included."""
+    seen = record(small(clients=clients, privacy=privacy, segments=segments), "open")
+    assert attacks.insider(seen).exact == 1.0
+
+
+@both
+def test_masked_uploads_do_not_show_segments(data: str) -> None:
+    """Attack (a) on masked uploads has the error of a guess, after the best rigid motion and scale."""
+    seen = transcript(data, "masked")
+    found = attacks.segments(seen)
+    assert found.error > 0.85  # noise of 150 rows reaches this by chance once in 10⁸ runs
+    assert attacks.guess(seen) > 0.95
+
+
+@both
+def test_masked_uploads_and_one_client_give_no_row(data: str) -> None:
+    """Attack (b) on masked uploads, with the insider's own masks taken off: contradictions, no row, the error of a guess."""
+    seen = transcript(data, "masked")
+    assert recovery.rows_with_insider(seen).contradictions > 0
+    found = attacks.insider(seen)
+    assert found.exact == 0.0
+    assert found.error > 0.85  # noise of 150 rows reaches this by chance once in 10⁸ runs
+    assert attacks.guess(seen) > 0.95
+
+
+@pytest.mark.parametrize("uploads", ["masked", "open"])
+@both
+def test_distances_give_the_geometry_exactly_when_the_meter_says_so(data: str, uploads: str) -> None:
+    """Attack (c): the server alone, whatever the uploads; before d directions an error remains, with d there is none."""
+    seen = transcript(data, uploads)
+    steps = attacks.curve(seen)
+    assert steps[-1].directions == seen.plan.wishes.features
+    assert len(steps) >= 3
+    assert all(earlier.error > later.error for earlier, later in itertools.pairwise(steps))
+    assert [step.error < 1e-6 for step in steps] == [step.directions == seen.meter().total for step in steps]
+    assert seen.meter().complete
+
+
+@both
+def test_known_rows_turn_geometry_into_rows(data: str) -> None:
+    """Attack (e): masked uploads, d directions, and one client with more than d rows: all rows, to the last bit."""
+    seen = transcript(data, "masked")
+    assert len(seen.insider.own) > seen.plan.wishes.features
+    assert attacks.own_rows(seen).exact == 1.0
+
+
+def test_fewer_directions_than_features_keep_rows_apart() -> None:
+    """One round of k = 3 in 20 dimensions: 2 directions, and own rows do not make up for the rest."""
+    seen = record(dataclasses.replace(attacks.mixture(20, 400, 3, 5, 1, 1), max_rounds=1), "masked")
+    assert seen.meter().text() == "geometry known: 2 of 20 directions"
+    assert attacks.own_rows(seen).exact == 0.0
+    assert attacks.distances(seen).error > 0.3
+
+
+def test_jobs_on_the_same_shares_add_up() -> None:
+    """Neither job tells the geometry, both together do, and the meter that is kept says so."""
+    setting = dataclasses.replace(attacks.mixture(6, 60, 4, 3, 1, 1), max_rounds=1)
+    seen = record(setting, "masked", jobs=2)
+    assert [len(seen.requests), seen.meter(1).count, seen.meter().count] == [2, 3, 6]
+    assert attacks.distances(seen, 1).error > 0.1
+    assert attacks.distances(seen).error < 1e-6
+
+
+def test_the_main_directions_are_known_first() -> None:
+    """Half of the directions leave half of the spread open, but next to nothing of the two principal components."""
+    seen = transcript("20-d", "masked")
+    half = next(step for step in attacks.curve(seen) if step.directions >= 9)
+    centred = seen.rows - seen.rows.mean(axis=0)
+    main = np.linalg.svd(centred, full_matrices=False)[2][:2].T
+    left = np.linalg.norm((half.estimate - seen.rows) @ main) / np.linalg.norm(centred @ main)
+    assert half.directions < 12
+    assert half.error > 0.4
+    assert left < 0.1
+
+
+def test_iris_is_known_after_one_round() -> None:
+    """Four features, k = 3: three requests for single rows and the first round of Lloyd give all directions."""
+    last = attacks.curve(transcript("Iris", "masked"))[-1]
+    assert (last.requests, last.directions) == (4, 4)
+
+
+def test_one_direction_short_only_a_sign_a_row_is_missing() -> None:
+    """d − 1 directions: the distance to one centre gives the size of the last component of every row."""
+    seen = transcript("20-d", "masked")
+    columns, known = seen.independent(20), seen.rows.astype(np.float64)
+    squared = np.stack(
+        [seen.decoded(c.step)[:, seen.requests[c.step].columns.index(c.cluster)] for c in columns], axis=1
+    )
+    found = recovery.geometry(squared, columns, 19)
+    centre = found[columns[0].group].mean(axis=0)
+    last = np.sqrt(np.maximum(squared[:, 0] - ((found - centre) ** 2).sum(axis=1), 0.0))
+    means = np.stack([known[column.group].mean(axis=0) for column in columns])
+    normal = np.linalg.svd(means[1:] - means[0])[2][-1]
+    assert np.abs(last - np.abs((known - means[0]) @ normal)).max() < 1e-3 * last.max()
+
+
+def test_flat_rows_are_known_before_the_meter_says_so() -> None:
+    """Rows of three dimensions in six features: three directions give all, and the count says three of six."""
+    setting = attacks.mixture(3, 60, 4, 3, 1, 1)
+    values = np.concatenate([setting.values, setting.values[:, ::-1]], axis=1)
+    seen = record(dataclasses.replace(setting, values=values, max_rounds=1), "masked")
+    assert (seen.meter().count, seen.meter().total) == (3, 6)
+    assert attacks.distances(seen).error < 1e-6
+
+
+def test_a_rigid_motion_changes_no_distance() -> None:
+    """Rows turned, mirrored and shifted give the server the same d′ in every round: they cannot tell these apart."""
+    rows = np.random.default_rng(3).integers(-50, 50, (40, 5))
+    moved = rows[:, [3, 0, 4, 1, 2]] * np.array([1, -1, 1, 1, -1]) + np.array([7, -3, 0, 11, 5])
+    views = []
+    for data in (rows, moved):
+        job = Job(tuple(map(tuple, data.tolist())), 3, (0, 1, 2, 3) * 10, clients=5, eta=70, initial=(0, 1, 2, 0) * 10)
+        parts, positions = job.parts()
+        agreed, view = job.plan(), []
+
+        def tap(request: Request, uploads: dict[int, Words], agreed: Plan = agreed, view: list[object] = view) -> None:
+            distances = Distances(agreed.field, 40, 3)
+            federation.decode(agreed, request, uploads, distances)
+            view.append((request.labels.tolist(), distances.integers(request.columns).tolist()))
+
+        federation.run(agreed, parts, lambda _, job=job: job.clustering(), positions=positions, tap=tap)
+        views.append(view)
+    assert len(views[0]) > 2
+    assert views[0] == views[1]
+
+
+@pytest.mark.parametrize("what", ["a share", "an upload"])
+def test_what_a_lying_client_spoils_is_not_noticed(what: str) -> None:
+    """Masked uploads: a share off the polynomial, or a wrong upload, gives wrong distances and no error."""
+    job = Job(tuple((x, x * x) for x in range(12)), 2, (0, 1, 2) * 4, clients=3, initial=(0, 1) * 6)
+    parts, positions = job.parts()
+    agreed = job.plan()
+    members = federation.share(agreed, parts, positions)
+    if what == "a share":
+        coded = members[1]._clusters.coded
+        coded.matrix[:, 0, 0] += 1
+        coded.finish()
+    else:
+        honest = members[1].answer
+        members[1].answer = lambda *asked, **more: np.zeros_like(honest(*asked, **more))  # type: ignore[method-assign]
+    spoilt = federation.run(agreed, parts, lambda _: job.clustering(), positions=positions, members=members)
+    assert spoilt.history[0].inertia != run(job)[0].history[0].inertia
+
+
+@pytest.mark.parametrize("uploads", ["masked", "open"])
+def test_the_attacks_do_not_look_at_the_rows(uploads: str) -> None:
+    """With the rows hidden after the run, what the attacks compute is the same."""
+    seen = record(small(), uploads)
+    columns = seen.independent(seen.plan.length + 1)
+    before = recovery.rows_with_insider(seen).rows, recovery.segment_distances(seen, columns, 1), seen.decoded(0)
+    seen.rows = np.zeros_like(seen.rows)
+    after = recovery.rows_with_insider(seen).rows, recovery.segment_distances(seen, columns, 1), seen.decoded(0)
+    for one, other in zip(before, after, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_too_few_directions_are_said() -> None:
+    with pytest.raises(ValueError, match="2 directions are known, 7 are needed"):
+        recovery.rows_with_insider(record(small(clients=3, privacy=1, segments=1, max_rounds=1), "open"))
+
+
+@pytest.mark.slow
+def test_the_command_prints_figures_and_draws_plots(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "experiments", "attacks", "--json", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    reports = json.loads(done.stdout)
+    assert [report["data"] for report in reports] == ["Iris", "20-d mixture", "100-d mixture"]
+    for report in reports:
+        results = {(found["attack"], found["uploads"]): found for found in report["attacks"]}
+        assert results["a", "open"]["error"] < 1e-6
+        assert results["b", "open"]["exact"] == 1.0
+        assert results["b", "masked"]["exact"] == 0.0
+        assert min(results["a", "masked"]["error"], results["b", "masked"]["error"]) > 0.85
+    assert json.loads((tmp_path / "attacks.json").read_text()) == reports
+    plots = sorted(path.name for path in tmp_path.glob("*.png"))
+    assert plots == [f"attacks-{name}.png" for name in ("100-d-mixture", "20-d-mixture", "directions", "iris")]
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in plots)
