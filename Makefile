@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 PROTOC := $(BIN)/python -m grpc_tools.protoc -I proto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench proto vectors containers clean
+.PHONY: help setup demo test test-slow lint format bench faults proto vectors containers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,9 @@ format: setup   ## let ruff format and fix what it can
 
 bench: setup    ## speed against scikit-learn, in one run on this machine
 	$(BIN)/python -m experiments speed $(ARGS)
+
+faults: setup   ## the fault matrix with real processes; writes the table of docs/reliability.md
+	$(BIN)/python -m tests.faults $(ARGS)
 
 proto: setup    ## generate common/secfc/v1 from proto/
 	$(PROTOC) --python_out=common --pyi_out=common --grpc_python_out=common proto/secfc/v1/secfc.proto

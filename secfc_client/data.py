@@ -10,6 +10,7 @@ import itertools
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,7 +112,9 @@ def write(table: Table, labels: NDArray[np.integer[Any]], out: Path, ids: Sequen
             raise
         sync_folder(out.parent)
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{out}: cannot be written ({reason(error)})") from None
+        raise DataError(
+            f"{out}: cannot be written ({reason(error)}); mend that and start the same command again"
+        ) from None
 
 
 def _with_ids(rows: pa.Table, ids: Sequence[str]) -> pa.Table:
@@ -154,7 +157,7 @@ def _check_header(path: Path, names: list[str], wanted: list[str]) -> None:
         cure = "add a header line (or, if it is one, list its names with --features)"
         raise DataError(f"{path}: the first line looks like data, not like column names; {cure}")
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = next(name for name, count in Counter(names).items() if count > 1)
         raise DataError(f"{path}: two columns are called {shown(twice)}; column names must differ")
     for name in wanted:
         if name not in names:
@@ -165,7 +168,7 @@ def _check_header(path: Path, names: list[str], wanted: list[str]) -> None:
 
 def _looks_like_data(names: list[str]) -> bool:
     """A decimal number among the names, or nothing but integers (though 0, 1, 2... or 1, 2, 3... are names)."""
-    number = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
+    number = re.compile(r"\s*+[+-]?(\d++(\.\d*+)?|\.\d++)([eE][+-]?\d++)?\s*+")  # never tries a long name twice
     if any(number.fullmatch(name) and not name.isdecimal() for name in names):
         return True
     counted = [[str(i) for i in range(first, first + len(names))] for first in (0, 1)]

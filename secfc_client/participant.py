@@ -9,6 +9,9 @@ Phases and what moves them:
     ROUNDS    assignments arrive, requests are answered with uploads                                          → FINISHED
     any       the server says that the job has failed                                                         → FAILED
 
+Assignments are taken from SHARING on: a client that comes back to a job that ended without it gets its labels even if
+shares it lost cannot be had any more.
+
 What no honest server says is refused with an error; the caller then ends the client.
 
 The client trusts its own federation file and its CA, nothing else: it computes session, plan, weights and masks by itself,
@@ -99,7 +102,8 @@ class Participant:
         self._pairwise: dict[int, bytes] = {}
         self._stage: Stage | None = None
         self._alignment: Alignment | None = None
-        self._pending: list[events.Assignment] = []
+        self._pending = bytearray()  # of the assignment that is arriving
+        self._pending_of = (0, 0, 0)  # its version, base and total
         self._versions: dict[int, Labels] = {}
         self._centers: Gathering | None = None
         self._coins: Coins | None = None if federation.seed is None else start.agreed(federation.seed)
@@ -335,20 +339,20 @@ class Participant:
         start.check_assignment(self.federation.seeding, self._coins, self.federation.k, version, labels)
 
     def _assignment(self, piece: events.Assignment) -> None:
-        if self.phase is not Phase.ROUNDS:
-            raise OutOfTurn("an assignment comes before all shares are here")
-        pending = self._pending if piece.offset else []
-        first = pending[0] if pending else piece
-        if (first.version, first.base, first.total) != (piece.version, piece.base, piece.total):
+        if self.phase not in (Phase.SHARING, Phase.ROUNDS):
+            raise OutOfTurn("an assignment comes before the rows are known")
+        whole = (piece.version, piece.base, piece.total)
+        expected = len(self._pending) if piece.offset else 0
+        if expected and self._pending_of != whole:
             raise Malformed("the pieces of an assignment do not belong together")
-        expected = sum(len(p.data) for p in pending)
         if piece.offset != expected or piece.total > assignments.largest(self._coded.rows, self.federation.k):
             raise Malformed("a piece of an assignment is out of order or too long")
-        self._pending = [*pending, piece]
-        if expected + len(piece.data) < piece.total:
+        if not expected:
+            self._pending, self._pending_of = bytearray(), whole
+        self._pending += piece.data
+        if len(self._pending) < piece.total:
             return
-        data = b"".join(p.data for p in self._pending)
-        self._pending = []
+        data, self._pending = bytes(self._pending), bytearray()
         base = self._versions.get(piece.base)
         labels = assignments.decode(data, self._coded.rows, self.federation.k, base)
         self._check_start(piece.version, labels)
@@ -370,7 +374,11 @@ class Participant:
         if masks.assignment_digest(labels.astype("<i4").tobytes()) != request.assignment_digest:
             raise Malformed("the assignment is not the one the request speaks of")
         self.guard.admit(request, labels)
-        return request if self.index in request.responders else None
+        if self.index not in request.responders:
+            return None
+        if self.phase is not Phase.ROUNDS:
+            raise OutOfTurn("distances are wanted before all shares are here")
+        return request
 
     def answer(self, request: events.RoundRequest) -> Words:
         """The upload for a request that `handle` returned (heavy). The same request gives the same bytes."""

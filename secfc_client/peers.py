@@ -16,7 +16,7 @@ import numpy as np
 from grpc import aio
 
 from secfc import events, rpc, tlsprobe, wire
-from secfc.errors import Malformed, OutOfTurn, SecfcError, Unavailable
+from secfc.errors import ConfigError, Malformed, OutOfTurn, SecfcError, Unavailable
 from secfc.field import Words
 from secfc.kit import Kit
 from secfc.logs import say
@@ -41,13 +41,14 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
         self._participant, self._store, self._settled = participant, store, settled
         self._settling = asyncio.Lock()
         self.received_bytes = 0
+        self.failure: ConfigError | None = None  # why shares cannot be kept; it ends this client, not their owner
 
     async def Progress(self, request: pb.ProgressRequest, context: Any) -> pb.ProgressReply:
         received = 0
         async with rpc.refusing(context):
             owner = rpc.caller(context, self._participant.federation.name)
             received = self._participant.progress(owner, request.session, request.share_set)
-            await self.settle(owner)  # an earlier delivery may have broken after its last word
+            await self._settle_delivered(owner)  # an earlier delivery may have broken after its last word
         return pb.ProgressReply(received=received)
 
     async def Deliver(self, request_iterator: AsyncIterator[pb.ShareChunk], context: Any) -> pb.ShareReceipt:
@@ -57,7 +58,7 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
             async for message in request_iterator:
                 chunk = wire.chunk_from(message)
                 received = self.take(owner, message.session, message.share_set, chunk)
-            await self.settle(owner)
+            await self._settle_delivered(owner)
         return pb.ShareReceipt(received=received)
 
     async def Fetch(self, request: pb.FetchRequest, context: Any) -> AsyncIterator[pb.ShareChunk]:
@@ -90,7 +91,7 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
             stage, j = me.stage, me.peer(owner)  # the stage may change while we wait for the disk
             words = stage.complete(j)
             if words is not None:
-                await asyncio.to_thread(self._store.keep_shares, stage.ids[j], owner, words)
+                await self._keep(stage.ids[j], owner, words)
                 await asyncio.to_thread(stage.settle, j, words)
         self._settled()
 
@@ -99,6 +100,21 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
         async with self._settling:
             await asyncio.to_thread(self._participant.stage.keep_own)
         self._settled()
+
+    async def _keep(self, share_set: bytes, owner: str, words: Words) -> None:
+        try:
+            await asyncio.to_thread(self._store.keep_shares, share_set, owner, words)
+        except ConfigError as error:
+            self.failure = error
+            self._settled()
+            raise
+
+    async def _settle_delivered(self, owner: str) -> None:
+        """`settle`, where the owner hears how it went: it has done nothing wrong, and tries again when we are back."""
+        try:
+            await self.settle(owner)
+        except ConfigError:
+            raise Unavailable("it cannot keep shares on its disk, and stops; its log says why") from None
 
     async def restore(self) -> list[str]:
         """Take what an earlier process of this client received; returns whose shares are lacking."""

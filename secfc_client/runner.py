@@ -20,7 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from secfc import events, identifiers, kernels, rpc, wire
 from secfc.config import SERVER
-from secfc.errors import JobFailed, OutOfTurn, SecfcError, Unavailable
+from secfc.errors import AlreadyJoined, JobFailed, OutOfTurn, SecfcError, Unavailable
 from secfc.field import Words
 from secfc.kit import Kit
 from secfc.logs import say
@@ -34,6 +34,7 @@ from secfc_client.store import Store
 log = logging.getLogger("secfc.client")
 GOODBYE_SECONDS = 20.0
 SILENCE_SECONDS = 40.0  # the server gives a sign of life every 10 s
+TAKEOVER_SECONDS = rpc.GONE_SECONDS + 10.0
 
 
 class NewJob(Exception):
@@ -60,6 +61,7 @@ class Runner:
         self._stage: Stage | None = None
         self._held: events.Held | None = None
         self._address = kit.federation.server.address
+        self._refused_since: float | None = None
         self.line = "starting"  # for a terminal
 
     async def run(self, finish: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -153,8 +155,22 @@ class Runner:
                     raise Unavailable(f"gave up on the server after {self._patience:.0f} s: {complained}") from None
                 await asyncio.sleep(min(pause * random.uniform(0.7, 1.3), max(deadline - time.monotonic(), 0)))
                 pause = min(2 * pause, 5.0)
+            except AlreadyJoined as error:
+                await self._wait_for_takeover(error)
         if self._participant.phase is Phase.FAILED:
             raise JobFailed(f"the job has failed: {self._participant.failure}")
+
+    async def _wait_for_takeover(self, error: AlreadyJoined) -> None:
+        """A machine that lost its power has left a connection that the server takes for alive until a probe fails."""
+        first = self._refused_since is None
+        self._refused_since = self._refused_since or time.monotonic()
+        waited = time.monotonic() - self._refused_since
+        if not self._store.resumed or waited > TAKEOVER_SECONDS:
+            raise error
+        if first:
+            text = "the server knows an earlier process of ours; waiting until it finds that one gone"
+            say(log, text, level=logging.WARNING, seconds_left=round(TAKEOVER_SECONDS))
+        await asyncio.sleep(2.0)
 
     async def _explain(self, error: Unavailable, complained: str, deadline: float) -> str:
         """Say what is really wrong with the link to the server, once for each reason."""
@@ -231,7 +247,7 @@ class Runner:
         self._describe(event)
         if isinstance(event, events.Roster) and self._held is not None:
             await self._insist(self._held)  # the server may have restarted since it heard that
-        if isinstance(event, events.Assignment):
+        if isinstance(event, events.RoundRequest | events.Finished) and not self._participant.missing():
             await self._sharing_done()
         if isinstance(event, events.RoundRequest):  # to be checked and counted, which takes a moment
             request = await asyncio.to_thread(self._participant.handle, event)
@@ -334,6 +350,8 @@ class Runner:
             if not self._participant.missing():
                 break
             await self._settled.wait()
+            if self._exchange.failure is not None:
+                raise self._exchange.failure
 
     async def _contribute(self) -> None:
         """Our share of the sum that is due, until the server has it or says that it needs it no more."""
@@ -368,10 +386,9 @@ class Runner:
                 await asyncio.sleep(0.5)
 
     async def _sharing_done(self) -> None:
-        """Rounds begin when the server has heard that all hold all shares, ours included; so this does not wait long."""
-        if self._sharing is None:
-            raise OutOfTurn("the server sends an assignment before the roster")
-        await self._sharing
+        """With all shares here, what is left of the exchange is short: preparing the rounds, and telling the server."""
+        if self._sharing is not None:
+            await self._sharing
 
     # --- rounds --------------------------------------------------------------------------------------------------------
 

@@ -182,7 +182,7 @@ class Store:
             _sync_folder(self._folder)
         except OSError as error:
             raise ConfigError(
-                f"{self._folder}: cannot keep state there ({error.strerror}); free or choose another --state"
+                f"{self._folder}: cannot keep state there ({error.strerror}); make room there or choose another --state"
             ) from None
 
 

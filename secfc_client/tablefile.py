@@ -47,10 +47,13 @@ def read(path: Path) -> pa.Table:
         file = path.open("rb")
     except OSError as error:
         raise DataError(f"{path}: cannot be opened ({reason(error)})") from None
-    with file:
-        if delimiter := DELIMITERS[suffix]:
-            return _read_csv(path, _csv_bytes(path, file, suffix), delimiter)
-        return _read_parquet(path, file)
+    try:
+        with file:
+            if delimiter := DELIMITERS[suffix]:
+                return _read_csv(path, _csv_bytes(path, file, suffix), delimiter)
+            return _read_parquet(path, file)
+    except MemoryError:
+        raise DataError(f"{path}: does not fit into this machine's memory, or is damaged") from None
 
 
 def _read_parquet(path: Path, file: BinaryIO) -> pa.Table:

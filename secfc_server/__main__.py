@@ -120,7 +120,9 @@ def _open(folder: Path, loaded: Kit, new: bool) -> Journal:
 def _tell_resumed(coordinator: Coordinator) -> None:
     if coordinator.phase is Phase.FINISHED:
         text = "this job is finished already; use --new for a new one"
-        say(log, text, result=result.FILE, missing=coordinator.missing())
+        shown = result.describe(coordinator, 0.0)
+        fields = {name: shown[name] for name in ("rounds", "converged", "inertia", "cluster_sizes")}
+        say(log, text, **fields, result=result.FILE, missing=coordinator.missing())
     elif coordinator.phase is not Phase.JOINING:
         rounds = coordinator.rounds
         say(

@@ -81,6 +81,7 @@ class Member:
     pace: float = 0.0  # smoothed seconds from question to complete upload; the quick are asked first
     uploaded_bytes: int = 0
     broken: dict[str, str] = field(default_factory=dict)
+    stopped: str = ""  # why its process went away, if it said so
 
     @property
     def ready(self) -> bool:
@@ -131,6 +132,7 @@ class Coordinator:
         self._session = b""  # once it is known
         self._attempts_before = 0
         self._kept_leakage: tuple[bytes, Leakage] | None = None
+        self._short_since: float | None = None  # when too few clients were ready, for the first time in this round
         self._index = {name: j for j, name in enumerate(federation.roster)}
 
     # --- joining -----------------------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ class Coordinator:
             raise OutOfTurn(f"the job has begun with other shares of {sender}; a new job needs the server started anew")
         if member.instance != instance:
             member.held = None  # a new process tells by itself what it holds
-        member.introduction, member.instance, member.seen = introduction, instance, now
+        member.introduction, member.instance, member.seen, member.stopped = introduction, instance, now, ""
         self._changed()
         if self.phase is Phase.JOINING and all(m.introduction for m in self.members.values()):
             self._begin_sharing(now)
@@ -222,7 +224,7 @@ class Coordinator:
                     raise OutOfTurn("the job is not finished")
                 member.done = True
             case events.Stopped():
-                self._stopped(sender, member, report.reason, now)
+                self._stopped(member, report.reason, now)
             case events.Refused():
                 self.fail(JobFailed(f"{sender} refuses: {report.reason}"), now)
         self._changed()
@@ -270,12 +272,11 @@ class Coordinator:
         else:
             member.broken.pop(report.peer, None)
 
-    def _stopped(self, sender: str, member: Member, reason: str, now: float) -> None:
-        member.connected, member.seen = False, now
+    def _stopped(self, member: Member, reason: str, now: float) -> None:
+        """It goes away, on purpose or not; whoever has joined is waited for, because it can come back and go on."""
+        member.connected, member.seen, member.stopped = False, now, reason
         if self.phase is Phase.JOINING:
             member.introduction, member.instance = None, b""
-        elif self.phase in (Phase.UNION, Phase.SHARING):
-            self.fail(JobFailed(f"{sender} stopped while shares were exchanged: {reason}"), now)
 
     # --- aligning IDs ----------------------------------------------------------------------------------------------------
 
@@ -395,8 +396,17 @@ class Coordinator:
     def _ask(self, rounds: Rounds, now: float) -> None:
         names = [name for name, member in self.members.items() if member.ready and name not in self.liars]
         names.sort(key=lambda name: self.members[name].pace)
-        rounds.ask([self._index[name] for name in names], now, len(self.liars))
+        if not rounds.ask([self._index[name] for name in names], now, len(self.liars)):
+            self._too_few(now)
         self._changed()
+
+    def _too_few(self, now: float) -> None:
+        """A deadline for the whole round, so that a client that comes and goes cannot make it last for ever."""
+        if self._short_since is None:
+            self._short_since = now
+        short, need = now - self._short_since, self.plan.asked(len(self.liars))[0]
+        if short > self.deadlines.round:
+            self._give_up(f"after {short:.0f} s fewer than {need} clients are ready; missing: {self._named()}", now)
 
     def _ask_if_idle(self, now: float) -> None:
         idle = self.rounds is not None and self.rounds.attempt is None and not self.rounds.busy
@@ -493,6 +503,7 @@ class Coordinator:
         if self.rounds is None:
             raise OutOfTurn("no work was handed out")
         self.rounds.complete(record)
+        self._short_since = None
         if self.phase is not Phase.ROUNDS:  # it has failed meanwhile, and stays so
             return
         if self.rounds.done:
@@ -506,25 +517,29 @@ class Coordinator:
         """Deadlines. Call it about once a second."""
         waited = now - self._since
         if self.phase is Phase.JOINING and waited > self.deadlines.join:
-            self.fail(Unavailable(f"after {waited:.0f} s these have not joined: {', '.join(self.missing())}"), now)
+            self._give_up(f"after {waited:.0f} s these have not joined: {self._named()}", now)
         elif self.phase is Phase.UNION and waited > self.deadlines.share:
-            late = f"after {waited:.0f} s these have not given their share of a sum: {', '.join(self.missing())}"
-            self.fail(Unavailable("; ".join([late, *self.broken_links()])), now)
+            late = f"after {waited:.0f} s these have not given their share of a sum: {self._named()}"
+            self._give_up("; ".join([late, *self.broken_links()]), now)
         elif self.phase is Phase.SHARING and waited > self.deadlines.share:
-            late = f"after {waited:.0f} s these do not hold all shares: {', '.join(self.missing())}"
-            self.fail(Unavailable("; ".join([late, *self.broken_links()])), now)
+            late = f"after {waited:.0f} s these do not hold all shares or are gone: {self._named()}"
+            self._give_up("; ".join([late, *self.broken_links()]), now)
         elif self.phase is Phase.ROUNDS and self.rounds is not None and not self.rounds.busy:
             self._tick_round(self.rounds, now)
+
+    def _give_up(self, reason: str, now: float) -> None:
+        """A deadline has passed. What was done is kept, by the clients too."""
+        self.fail(Unavailable(f"{reason}; start the server and the clients again to go on"), now)
+
+    def _named(self) -> str:
+        """Whom the job waits for, for people."""
+        stopped = {name: self.members[name].stopped for name in self.missing()}
+        return ", ".join(f"{name} (stopped: {why})" if why else name for name, why in stopped.items())
 
     def _tick_round(self, rounds: Rounds, now: float) -> None:
         attempt = rounds.attempt
         if attempt is None:
             self._ask(rounds, now)
-            if rounds.attempt is None and now - max(m.seen for m in self.members.values()) > self.deadlines.round:
-                need, _ = self.plan.asked(len(self.liars))
-                self.fail(
-                    Unavailable(f"fewer than {need} clients are ready; missing: {', '.join(self.missing())}"), now
-                )
             return
         names = self.federation.roster
         late = [names[j] for j in attempt.decoder.missing()]
@@ -533,7 +548,7 @@ class Coordinator:
         quick = [n for n in names if self.members[n].ready and n not in (*late, *self.liars)]
         replaceable = len(quick) >= self.plan.asked(len(self.liars))[0]
         if waited > self.deadlines.round and not replaceable:
-            self.fail(Unavailable(f"no upload for round {attempt.request.number} from: {', '.join(late)}"), now)
+            self._give_up(f"no upload for round {attempt.request.number} from: {', '.join(late)}", now)
         elif gone or (replaceable and waited > self._patience(quick)):
             for name in late:  # whoever kept us waiting is asked last from now on
                 self.members[name].pace = max(self.members[name].pace, waited)
@@ -543,6 +558,12 @@ class Coordinator:
         """How long a round may hang on a client that is connected but silent (frozen, swapping, cut off without a word)."""
         return max(self.deadlines.lost, SLOWER * max(self.members[name].pace for name in quick))
 
+    @property
+    def short(self) -> bool:
+        """Whether a round cannot be asked, because fewer than R clients are ready."""
+        rounds = self.rounds
+        return self.phase is Phase.ROUNDS and rounds is not None and rounds.attempt is None and not rounds.busy
+
     def missing(self) -> tuple[str, ...]:
         """Whom the job waits for now."""
         if self.phase is Phase.ROUNDS and self.rounds is not None and self.rounds.attempt is not None:
@@ -551,7 +572,7 @@ class Coordinator:
             return tuple(self.federation.roster[j] for j in self.alignment.missing())
         waits_for: dict[Phase, Callable[[Member], bool]] = {
             Phase.JOINING: lambda member: member.introduction is None,
-            Phase.SHARING: lambda member: member.held is None,
+            Phase.SHARING: lambda member: not member.ready,
             Phase.ROUNDS: lambda member: not member.ready,
         }
         waits_for |= dict.fromkeys((Phase.FINISHED, Phase.FAILED), lambda member: not member.done)
@@ -608,7 +629,8 @@ class Coordinator:
             cursor.ended = True
             out.append(events.Failed(str(self.failure)) if self.failure else self._finished())
         waiting = events.Waiting(self.phase.value, self.missing())
-        if self.phase in (Phase.JOINING, Phase.UNION, Phase.SHARING) and waiting != cursor.waiting:
+        idle = self.phase in (Phase.JOINING, Phase.UNION, Phase.SHARING) or self.short
+        if idle and waiting != cursor.waiting:
             cursor.waiting = waiting
             out.append(waiting)
         return out

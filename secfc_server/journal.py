@@ -4,11 +4,13 @@ Kept: which federation the job belongs to, everybody's introduction and coin, wh
 its labels, who has lied, and after every completed request the clustering's state, its record and the leakage meter, which
 outlives the job. Not kept: what clients
 tell again when they come back, and uploads, distances and attempts, which a restarted server asks for again. `epoch` counts
-the server's starts; attempts are numbered from it, so that no restart reuses an attempt's number.
+the server's starts; attempts are numbered from it, so that no restart reuses an attempt's number. Every value carries a
+digest of itself: a file that was damaged without SQLite's noticing is refused, rather than clustered on.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 import threading
@@ -30,14 +32,15 @@ from secfc_server.rounds import RoundRecord
 FILE = "journal.sqlite"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS members (name TEXT PRIMARY KEY, introduction TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS members (name TEXT PRIMARY KEY, introduction BLOB NOT NULL, done INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS coins (name TEXT PRIMARY KEY, coin BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS opened (step INTEGER PRIMARY KEY, ids_left INTEGER NOT NULL, ids BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS opened (step INTEGER PRIMARY KEY, ids BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS published (name TEXT PRIMARY KEY, ids BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS rounds (number INTEGER PRIMARY KEY, record TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), fields TEXT NOT NULL, labels BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS rounds (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), fields BLOB NOT NULL, labels BLOB NOT NULL);
 """
-_VERSION = b"2"
+_VERSION = b"3"
+_SEAL = 16  # bytes of a value's digest
 _BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature")
 
 
@@ -84,23 +87,24 @@ class Journal:
 
     def begin(self) -> Kept:
         """Count a start, and tell what is kept."""
-        epoch = int(self._fact("epoch") or b"0") + 1
+        with self._translated():
+            epoch = int(self._fact("epoch") or b"0") + 1
         self._put(epoch=b"%d" % epoch)
         with self._translated():
             members = self._database.execute("SELECT name, introduction, done FROM members").fetchall()
             coins = self._database.execute("SELECT name, coin FROM coins").fetchall()
             records = self._database.execute("SELECT record FROM rounds ORDER BY number").fetchall()
             published = self._database.execute("SELECT name, ids FROM published").fetchall()
-            opened = self._database.execute("SELECT ids_left, ids FROM opened ORDER BY step").fetchall()
+            opened = self._database.execute("SELECT ids FROM opened ORDER BY step").fetchall()
             return Kept(
                 epoch=epoch,
                 introductions={name: _introduction(text) for name, text, _ in members},
-                coins={name: bytes(coin) for name, coin in coins},
+                coins={name: _opened(coin) for name, coin in coins},
                 done=frozenset(name for name, _, done in members if done),
                 state=self._state(),
                 records=[_record(text) for (text,) in records],
-                opened=[Aligned(left, _ids(ids)) for left, ids in opened],
-                published={name: _ids(ids) for name, ids in published},
+                opened=[_aligned(value) for (value,) in opened],
+                published={name: _ids(_opened(ids)) for name, ids in published},
                 liars=_names(self._fact("liars") or b"[]"),
                 leakage=self._fact("leakage") or b"",
             )
@@ -113,19 +117,21 @@ class Journal:
 
     def opened(self, step: int, result: Aligned) -> None:
         """A sum over all clients was opened."""
-        row = (step, result.left, result.ids.astype("<u8").tobytes())
+        row = (step, _sealed(result.left.to_bytes(8, "little") + result.ids.astype("<u8").tobytes()))
         with self._transaction() as database:
-            database.execute("INSERT OR REPLACE INTO opened VALUES (?, ?, ?)", row)
+            database.execute("INSERT OR REPLACE INTO opened VALUES (?, ?)", row)
 
     def published(self, name: str, ids: Ids) -> None:
         """A client says which rows are its own."""
         with self._transaction() as database:
-            database.execute("INSERT OR REPLACE INTO published VALUES (?, ?)", (name, ids.astype("<u8").tobytes()))
+            database.execute(
+                "INSERT OR REPLACE INTO published VALUES (?, ?)", (name, _sealed(ids.astype("<u8").tobytes()))
+            )
 
     def revealed(self, name: str, coin: bytes) -> None:
         """A client has revealed its coin for the start."""
         with self._transaction() as database:
-            database.execute("INSERT OR REPLACE INTO coins VALUES (?, ?)", (name, coin))
+            database.execute("INSERT OR REPLACE INTO coins VALUES (?, ?)", (name, _sealed(coin)))
 
     def done(self, name: str) -> None:
         """A client has written its labels."""
@@ -137,11 +143,12 @@ class Journal:
         fields = {name: value for name, value in asdict(state).items() if name != "labels"}
         labels = state.labels.astype("<i4").tobytes()
         with self._transaction() as database:
-            row = (record.number, json.dumps(asdict(record)))
+            row = (record.number, _sealed_text(asdict(record)))
             database.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?)", row)
-            database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (json.dumps(fields), labels))
+            kept = (_sealed_text(fields), _sealed(labels))
+            database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", kept)
             if leakage:
-                database.execute("INSERT OR REPLACE INTO facts VALUES ('leakage', ?)", (leakage,))
+                database.execute("INSERT OR REPLACE INTO facts VALUES ('leakage', ?)", (_sealed(leakage),))
 
     def liars(self, names: Sequence[str]) -> None:
         """All clients whose uploads were found wrong so far."""
@@ -167,16 +174,17 @@ class Journal:
         found = self._database.execute("SELECT fields, labels FROM state").fetchone()
         if found is None:
             return None
-        return State(**json.loads(found[0]), labels=np.frombuffer(found[1], dtype="<i4").astype(np.int32))
+        return State(**_opened_text(found[0]), labels=np.frombuffer(_opened(found[1]), dtype="<i4").astype(np.int32))
 
     def _fact(self, name: str) -> bytes | None:
         with self._translated():
             found = self._database.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return bytes(found[0]) if found else None
+            return _opened(found[0]) if found else None
 
     def _put(self, **facts: bytes) -> None:
         with self._transaction() as database:
-            database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
+            rows = [(name, _sealed(value)) for name, value in facts.items()]
+            database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -208,21 +216,46 @@ def _leakage_of(path: Path) -> bytes:
     database = sqlite3.connect(path)
     try:
         found = database.execute("SELECT value FROM facts WHERE name = 'leakage'").fetchone()
-    except sqlite3.Error:
+        return _opened(found[0]) if found else b""
+    except (sqlite3.Error, ValueError):
         return b""
     finally:
         database.close()
-    return bytes(found[0]) if found else b""
 
 
-def _introduction_text(one: events.Introduction) -> str:
+def _sealed(value: bytes) -> bytes:
+    return hashlib.sha256(value).digest()[:_SEAL] + value
+
+
+def _opened(value: object) -> bytes:
+    """A value as it was written; ValueError for any other."""
+    if not isinstance(value, bytes) or value != _sealed(value[_SEAL:]):
+        raise ValueError("damaged")
+    return value[_SEAL:]
+
+
+def _sealed_text(fields: dict[str, Any]) -> bytes:
+    return _sealed(json.dumps(fields).encode())
+
+
+def _opened_text(value: object) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(_opened(value))
+    return fields
+
+
+def _introduction_text(one: events.Introduction) -> bytes:
     fields: dict[str, Any] = asdict(one)
-    return json.dumps(fields | {name: fields[name].hex() for name in _BYTES})
+    return _sealed_text(fields | {name: fields[name].hex() for name in _BYTES})
 
 
-def _introduction(text: str) -> events.Introduction:
-    fields = json.loads(text)
+def _introduction(value: object) -> events.Introduction:
+    fields = _opened_text(value)
     return events.Introduction(**(fields | {name: bytes.fromhex(fields[name]) for name in _BYTES}))
+
+
+def _aligned(value: object) -> Aligned:
+    data = _opened(value)
+    return Aligned(int.from_bytes(data[:8], "little"), _ids(data[8:]))
 
 
 def _ids(data: bytes) -> Ids:
@@ -236,6 +269,6 @@ def _names(text: bytes) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _record(text: str) -> RoundRecord:
-    fields = json.loads(text)
+def _record(value: object) -> RoundRecord:
+    fields = _opened_text(value)
     return RoundRecord(**(fields | {"responders": tuple(fields["responders"])}))

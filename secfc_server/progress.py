@@ -23,6 +23,7 @@ class Monitor:
         self._rounds = 0
         self._liars: set[str] = set()
         self._reminded = 0.0
+        self._short = False
 
     def look(self, now: float) -> None:
         c = self._coordinator
@@ -33,15 +34,19 @@ class Monitor:
                 say(log, "joined", client=name, **rows, missing=c.missing())
         self._links()
         self._new_liars()
-        self._new_rounds()
+        self._new_rounds(now)
         if c.phase is not self._phase:
             self._phase, self._reminded = c.phase, now
             say(log, c.phase.value, rows=c.rows, missing=c.missing())
-            if c.phase in (Phase.FINISHED, Phase.FAILED) and c.rounds is not None:
+            if self._over() and c.rounds is not None:
                 say(log, c.rounds.leakage.text())
-        elif c.phase in (Phase.JOINING, Phase.UNION, Phase.SHARING) and now - self._reminded > REMIND_SECONDS:
+        elif not self._over() and (now - self._reminded > REMIND_SECONDS or (c.short and not self._short)):
             self._reminded = now
             say(log, "waiting", phase=c.phase.value, missing=c.missing(), broken=c.broken_links())
+        self._short = c.short
+
+    def _over(self) -> bool:
+        return self._coordinator.phase in (Phase.FINISHED, Phase.FAILED)
 
     def _links(self) -> None:
         connected = {name for name, member in self._coordinator.members.items() if member.connected}
@@ -57,10 +62,11 @@ class Monitor:
             say(log, "liar", level=logging.WARNING, client=name, reason=text, planned=c.plan.wishes.liars)
         self._liars = set(c.liars)
 
-    def _new_rounds(self) -> None:
+    def _new_rounds(self, now: float) -> None:
         rounds = self._coordinator.rounds
         records = rounds.records if rounds else []
         for record in records[self._rounds :]:
+            self._reminded = now
             fields: dict[str, Any] = {"step": record.step, "changed": record.changed}
             if record.inertia is not None:
                 fields["inertia"] = record.inertia

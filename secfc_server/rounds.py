@@ -125,6 +125,11 @@ class Rounds:
         """Whether decoding is under way."""
         return self._busy
 
+    @property
+    def tries(self) -> int:
+        """How often this process has asked the current request; 0 if no answer is awaited."""
+        return self._attempts if self.attempt is not None else 0
+
     def ask(self, live: Sequence[int], now: float, found: int = 0) -> bool:
         """Start the next attempt with the first of `live`; False, and no attempt, if they are too few. `found` liars are
         left out, and not among the live."""

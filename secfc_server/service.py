@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from secfc import config, events, rpc, wire
-from secfc.errors import JobFailed, Malformed, SecfcError, WrongSender
+from secfc.errors import ConfigError, JobFailed, Malformed, SecfcError, Unavailable, WrongSender
 from secfc.logs import say
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
@@ -42,7 +42,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             self.coordinator.join(self._caller(context), request.federation_digest, instance, introduction, self.now())
             roster = self.coordinator.roster()
             if roster:
-                await asyncio.to_thread(self._journal.joined, roster)
+                await self._keep(self._journal.joined, roster)
         self.notify()
         return pb.JoinReply()
 
@@ -111,7 +111,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
                 data = self.coordinator.published_piece(sender, data, message.offset, message.total, message.data)
                 instance = message.instance
             ids = self.coordinator.publish(sender, instance, data)
-            await asyncio.to_thread(self._journal.published, sender, ids)
+            await self._keep(self._journal.published, sender, ids)
         self.notify()
         return pb.UploadReply(received=len(data))
 
@@ -120,12 +120,14 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             sender, report = self._caller(context), wire.report_from(request)
             if isinstance(report, events.Held) and report.coin:  # kept before any round can depend on it
                 self.coordinator.check_coin(self.coordinator.member(sender), report.coin)
-                await asyncio.to_thread(self._journal.revealed, sender, report.coin)
+                await self._keep(self._journal.revealed, sender, report.coin)
             self.coordinator.report(sender, request.instance, report, self.now())
             if isinstance(report, events.Done):
-                await asyncio.to_thread(self._journal.done, sender)
+                await self._keep(self._journal.done, sender)
             if isinstance(report, events.Unreachable):
                 self._tell_link(sender, report)
+            if isinstance(report, events.Stopped):
+                say(log, "a client stopped", level=logging.WARNING, client=sender, reason=report.reason)
         self.notify()
         return pb.ReportReply()
 
@@ -142,6 +144,15 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             if name not in (config.SERVER, *self.coordinator.members):
                 raise WrongSender("only the server and the clients of the roster may ask how the job goes")
         return status(self.coordinator, time.monotonic() - self._started)
+
+    async def _keep(self, write: Callable[..., None], *what: Any) -> None:
+        """Write to the journal. If that fails the server ends, not the caller: what is not kept must not be relied on."""
+        try:
+            await asyncio.to_thread(write, *what)
+        except ConfigError as error:
+            self.coordinator.fail(error, self.now())
+            self.notify()
+            raise Unavailable("the server cannot keep its journal, and stops; its log says why") from None
 
     # --- driving -----------------------------------------------------------------------------------------------------
 
@@ -249,7 +260,7 @@ def status(coordinator: Coordinator, seconds: float) -> pb.StatusReply:
             for name, member in coordinator.members.items()
         ],
         round=last.number if last else 0,
-        attempt=rounds.attempt.number if rounds and rounds.attempt else 0,
+        attempt=rounds.tries if rounds else 0,
         changed=last.changed if last else 0,
         seconds=seconds,
         reason=str(coordinator.failure or ""),

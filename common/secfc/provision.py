@@ -28,7 +28,7 @@ from secfc.errors import ConfigError
 
 MAX_DAYS = 3650
 AUTHORITY_DAYS = 3650  # the authority outlives the kits, so that one kit can be renewed without renewing all
-CLOCK_SKEW = timedelta(minutes=5)  # a certificate made just now must hold on a machine whose clock is behind
+CLOCK_SKEW = timedelta(days=1)  # a certificate made just now must hold on a machine whose clock is behind
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,12 @@ from secfc.logs import say
 log = logging.getLogger("secfc.rpc")
 
 # A link that says nothing for so long is probed. Below four minutes, after which many firewalls forget a connection.
-KEEPALIVE_SECONDS = 60
+KEEPALIVE_SECONDS, PROBE_SECONDS = 60, 20
+GONE_SECONDS = KEEPALIVE_SECONDS + PROBE_SECONDS  # after so long a peer that lost its power is found to be gone
 
 _COMMON = [
     ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", PROBE_SECONDS * 1000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]

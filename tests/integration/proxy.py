@@ -113,6 +113,8 @@ class Proxy:
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             for one in (source, sink):
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)  # a close alone says nothing while the other thread reads from it
                 one.close()
 
     def _reached(self, count: int) -> bool:

@@ -22,6 +22,12 @@ def make(
     return helpers.prepared(tmp_path, parts, made, environment={"SECFC_THREADS": "1"}), parts
 
 
+def ended(site: Local, party: str) -> int:
+    """The exit code of a party that must come to an end by itself."""
+    code = helpers.until(lambda: (code := site.processes[party].poll()) is not None and [code], f"{party} ends", 120)
+    return int(code[0])
+
+
 def kill(site: Local, party: str) -> None:
     site.processes[party].kill()
     site.processes[party].wait()
@@ -133,3 +139,37 @@ def test_a_finished_job_says_so_and_a_new_one_can_begin(tmp_path: Path) -> None:
     with local.running(fresh):
         fresh.wait(120)
     helpers.check_labels(fresh, parts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["joining", "rounds"])
+def test_a_deadline_names_who_is_missing_and_the_same_commands_go_on(tmp_path: Path, moment: str) -> None:
+    """Nothing is lost by it: all parties started again complete the job, from the last round that was done."""
+    site, parts = make(tmp_path, (300, 500, 400))
+    option = {"joining": "--join-timeout", "rounds": "--round-timeout"}[moment]
+    missing, others = "client-3", ["client-1", "client-2"]
+    site.server_options = (option, "20")
+    try:
+        for party in ["server", *others, *([missing] if moment == "rounds" else [])]:
+            site.start(party)
+        if moment == "rounds":
+            helpers.until(lambda: helpers.in_rounds(site, 3), "the third round")
+            kill(site, missing)
+            helpers.until(lambda: helpers.said(site, "server", "waiting"), "the server says whom it waits for")
+        assert ended(site, "server") == 3
+        assert [ended(site, name) for name in others] == [4, 4]
+        done = len([line for line in site.events("server") if line["event"].startswith("round ")])
+        for name in ["server", *others]:
+            words = site.last_words(name)
+            assert missing in words, words
+            assert "start the server and the clients again to go on" in words
+        site.server_options = ()
+        site.start_all()
+        site.wait(240)
+    finally:
+        site.stop()
+    helpers.check_labels(site, parts)
+    again = helpers.said(site, "server", "going on with an unfinished job")
+    assert (again is not None) == (moment == "rounds")
+    if again is not None:
+        assert again["round"] > done, "rounds that were done are not done again"

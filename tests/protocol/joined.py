@@ -107,7 +107,7 @@ def snapshot(value: object) -> object:
     """Everything reachable from a machine, as plain values that compare equal exactly if nothing changed."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
-    if value is None or isinstance(value, str | bytes | int | float | enum.Enum | np.generic):
+    if value is None or isinstance(value, str | bytes | bytearray | int | float | enum.Enum | np.generic):
         return repr(value)
     if isinstance(value, _SHARED) or callable(value):
         return id(value)

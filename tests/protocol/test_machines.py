@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from secfc import config, events
-from secfc.errors import AlreadyJoined, Malformed, OutOfTurn, SecfcError, WrongSender
+from secfc.errors import AlreadyJoined, Malformed, OutOfTurn, SecfcError, Unavailable, WrongSender
 from secfc.v1 import secfc_pb2 as pb
 from secfc_client.participant import Phase as ClientPhase
 from secfc_client.peers import Exchange, Peers
@@ -243,6 +243,28 @@ def test_a_delivery_cut_after_its_last_chunk_is_settled_by_the_next_one(tmp_path
     asyncio.run(scenario())
     assert sender.name not in receiver.missing()
     assert settled
+
+
+def test_a_client_whose_disk_is_full_ends_itself_and_not_the_owner_of_the_shares(tmp_path: Path) -> None:
+    sender, receiver, _ = introduced(make_federation(3), deal(1, [5, 3, 2]))
+    (tmp_path / "full").write_bytes(b"")  # a file where the state folder should be: nothing can be written there
+    exchange = Exchange(receiver, Store(tmp_path / "full"), lambda: None)
+
+    class Refusing(Context):
+        async def abort(self, code: object, text: str) -> None:
+            raise Unavailable(f"{code}: {text}")
+
+        def peer(self) -> str:
+            return "test"
+
+    async def words() -> AsyncIterator[pb.ShareChunk]:
+        for data in share_chunks(sender, sender.outgoing(receiver.name), 0):
+            yield pb.ShareChunk.FromString(data)
+
+    with pytest.raises(Unavailable, match=r"StatusCode\.UNAVAILABLE: it cannot keep shares on its disk, and stops"):
+        asyncio.run(exchange.Deliver(words(), Refusing(sender.name)))
+    assert "cannot keep state there" in str(exchange.failure)
+    assert sender.name in receiver.missing(), "what is not on disk is not relied on"
 
 
 def test_a_round_whose_last_stream_breaks_after_its_last_chunk_is_decoded(tmp_path: Path) -> None:

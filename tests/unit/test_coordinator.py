@@ -24,6 +24,7 @@ from tests.protocol.joined import (
     verifier,
 )
 
+AGAIN = "; start the server and the clients again to go on"
 DEADLINES = Deadlines(join=100.0, share=200.0, round=50.0, lost=5.0)
 
 
@@ -210,10 +211,30 @@ def test_a_client_that_stops_while_joining_may_come_back(server: Server) -> None
     assert server.coordinator.missing() == ("c2", "c3")
 
 
-def test_a_client_that_stops_while_sharing_ends_the_job(server: Server) -> None:
+def test_a_client_that_stops_while_sharing_is_waited_for_and_named(server: Server) -> None:
+    """It can come back under its identity and go on, so the job is not over."""
+    server.join(0, 1, 2, 3)
+    for j in range(4):
+        server.follow(j)
+    for j in (0, 1, 2):
+        server.report(j, server.held(j))
+    server.report(1, events.Stopped("disk full"))
+    assert server.coordinator.phase is Phase.SHARING
+    assert server.coordinator.missing() == ("c1", "c3"), "it held all shares, but is gone"
+    waiting = [e for e in server.coordinator.news("c0", Cursor(), server.now) if isinstance(e, events.Waiting)]
+    assert waiting == [events.Waiting("sharing", ("c1", "c3"))]
+    server.coordinator.join("c1", server.federation.digest(), b"i" * 16, introduce(server.machines[1]), server.now)
+    server.coordinator.connected("c1", b"i" * 16, server.now)
+    server.coordinator.report("c1", b"i" * 16, server.held(1), server.now)
+    server.report(3, server.held(3))
+    assert server.coordinator.phase is Phase.ROUNDS
+
+
+def test_who_stopped_while_sharing_and_why_is_said_at_the_deadline(server: Server) -> None:
     server.join(0, 1, 2, 3)
     server.report(1, events.Stopped("disk full"))
-    assert str(server.coordinator.failure) == "c1 stopped while shares were exchanged: disk full"
+    server.tick(201.0)
+    assert "c0, c1 (stopped: disk full), c2, c3" in str(server.coordinator.failure)
 
 
 # --- deadlines ----------------------------------------------------------------------------------------------------------
@@ -225,13 +246,15 @@ def test_the_join_deadline_names_who_is_missing(server: Server) -> None:
     assert server.coordinator.phase is Phase.JOINING
     server.tick(0.5)
     assert isinstance(server.coordinator.failure, Unavailable)
-    assert str(server.coordinator.failure) == "after 100 s these have not joined: c1, c3"
+    assert str(server.coordinator.failure) == f"after 100 s these have not joined: c1, c3{AGAIN}"
     assert server.coordinator.phase_seconds == {"joining": 100.5}
 
 
 def test_the_share_deadline_names_who_is_missing_and_which_links_are_broken(server: Server) -> None:
     server.tick(99.0)
     server.join(0, 1, 2, 3)
+    server.follow(0)
+    server.follow(2)
     server.report(0, server.held(0))
     server.report(2, server.held(2))
     server.report(1, events.Unreachable("c3", "connection refused"))
@@ -243,7 +266,7 @@ def test_the_share_deadline_names_who_is_missing_and_which_links_are_broken(serv
     server.tick(1.0)
     assert isinstance(server.coordinator.failure, Unavailable)
     assert str(server.coordinator.failure) == (
-        "after 201 s these do not hold all shares: c1, c3; c1 cannot reach c3: connection refused"
+        f"after 201 s these do not hold all shares or are gone: c1, c3; c1 cannot reach c3: connection refused{AGAIN}"
     )
 
 
@@ -255,7 +278,7 @@ def test_the_round_deadline_names_who_is_missing() -> None:
     assert server.coordinator.phase is Phase.ROUNDS
     server.tick(0.1)
     assert isinstance(server.coordinator.failure, Unavailable)
-    assert str(server.coordinator.failure) == "no upload for round 1 from: c0, c2"
+    assert str(server.coordinator.failure) == (f"no upload for round 1 from: c0, c2{AGAIN}")
 
 
 def test_too_few_connected_clients_are_named_after_the_round_deadline() -> None:
@@ -274,7 +297,7 @@ def test_too_few_connected_clients_are_named_after_the_round_deadline() -> None:
     assert server.coordinator.phase is Phase.ROUNDS
     server.tick(10.0)
     assert isinstance(server.coordinator.failure, Unavailable)
-    assert str(server.coordinator.failure) == "fewer than 3 clients are ready; missing: c1"
+    assert str(server.coordinator.failure) == (f"after 55 s fewer than 3 clients are ready; missing: c1{AGAIN}")
 
 
 def test_no_deadline_while_the_server_itself_decodes() -> None:
@@ -437,11 +460,37 @@ def test_a_masked_upload_of_no_columns_is_an_empty_chunk() -> None:
 # --- reports --------------------------------------------------------------------------------------------------------------
 
 
+def test_a_client_that_comes_and_goes_does_not_make_a_round_last_for_ever() -> None:
+    server = Server(3, (3, 4, 5))
+    server.begin_rounds()
+    for _ in range(20):
+        server.lose(1)
+        server.tick(DEADLINES.lost + 0.1)
+        if server.coordinator.failure is not None:
+            break
+        assert server.coordinator.short
+        server.follow(1)
+        assert not server.coordinator.short
+    assert isinstance(server.coordinator.failure, Unavailable)
+
+
+def test_below_r_everybody_hears_whom_the_round_waits_for() -> None:
+    server = Server(3, (3, 4, 5))
+    server.begin_rounds()
+    cursor = Cursor()
+    server.coordinator.news("c0", cursor, server.now)
+    server.lose(1)
+    server.tick(DEADLINES.lost + 0.1)
+    assert server.coordinator.news("c0", cursor, server.now) == [events.Waiting("rounds", ("c1",))]
+    assert server.coordinator.news("c0", cursor, server.now) == [], "once"
+
+
 def test_held_must_be_of_this_session_and_comes_after_joining(server: Server) -> None:
     server.join(0)
     with unchanged(server.coordinator), pytest.raises(OutOfTurn, match="before everybody has joined"):
         server.report(0, server.held(0))
     server.join(1, 2, 3)
+    server.follow(0)
     with unchanged(server.coordinator), pytest.raises(Malformed, match="are not those of this job"):
         server.report(0, events.Held(bytes(32), 0, 0, 0.0))
     server.report(0, server.held(0))

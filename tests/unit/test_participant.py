@@ -236,9 +236,24 @@ def test_rounds_wait_for_all_shares(sharers: list[Participant]) -> None:
     sharers[2].keep_own()
     sharers[2].keep_own()
     assert sharers[2].missing() == ("c0", "c1", "c3", "c4")
-    refused(sharers[2], piece(LABELS), OutOfTurn, "before all shares are here")
     refused(sharers[2], request(), OutOfTurn, "an assignment it did not send")
     refused(sharers[2], events.Finished(1, 1, True, 0.0), OutOfTurn, "an assignment it did not send")
+    sharers[2].handle(piece(LABELS))
+    refused(sharers[2], request(), OutOfTurn, "before all shares are here")
+
+
+def test_a_client_that_comes_back_after_the_end_needs_no_shares_for_its_labels(sharers: list[Participant]) -> None:
+    final = np.maximum(LABELS, 0)
+    sharers[2].handle(piece(final))
+    sharers[2].handle(events.Finished(1, 1, True, 0.0))
+    start = len(ROWS[0]) + len(ROWS[1])
+    assert sharers[2].own_labels().tolist() == final[start : start + len(ROWS[2])].tolist()
+
+
+def test_empty_pieces_of_an_assignment_take_no_memory(me: Participant) -> None:
+    for _ in range(1000):
+        me.handle(events.Assignment(1, 0, 0, 4, b""))
+    assert not me._pending
 
 
 def test_a_restarted_client_makes_the_same_shares_again() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import socket
 import subprocess
 import sys
@@ -149,6 +150,15 @@ def test_a_round_is_shown_with_its_numbers_and_broken_links(kits: Path, federati
     assert "attempt 2" in result.output
     assert "0:01:05" in result.output
     assert "a -> b: [red]x" in result.output  # a text from elsewhere is no markup
+
+
+def test_a_round_that_cannot_be_asked_names_whom_it_waits_for(kits: Path, federation: Federation) -> None:
+    ready = {"joined": True, "connected": True, "holds_shares": True}
+    clients = [pb.ClientStatus(name=name, **(ready | {"connected": name != "b"})) for name in "abc"]
+    with serving(kits / "server", Fake(reply(federation, "rounds", round=4, attempt=0, clients=clients))):
+        assert re.search(r"waits for +b *\n", run(kits / "a").output)
+    with serving(kits / "server", Fake(reply(federation, "rounds", round=4, attempt=1, clients=clients))):
+        assert "waits for" not in run(kits / "a").output, "the round goes on without it"
 
 
 def test_json_holds_everything(kits: Path, federation: Federation) -> None:

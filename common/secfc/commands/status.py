@@ -72,11 +72,15 @@ class Status:
     reason: str
 
     def waits_for(self) -> tuple[str, ...]:
-        """Clients the phase cannot end without; a round can do without some, so then nobody is named."""
-        needed = {"joining": "joined", "sharing": "holds_shares", "finished": "done"}
-        if self.phase not in needed:
-            return ()
-        return tuple(client.name for client in self.clients if not getattr(client, needed[self.phase]))
+        """Clients the phase cannot end without. A round that is asked can do without some, so then nobody is named;
+        one that cannot be asked waits for everybody who is not ready."""
+        waiting: Callable[[Client], bool] = {
+            "joining": lambda client: not client.joined,
+            "sharing": lambda client: not (client.connected and client.holds_shares),
+            "rounds": lambda client: not self.attempt and not (client.connected and client.holds_shares),
+            "finished": lambda client: not client.done,
+        }.get(self.phase, lambda client: False)
+        return tuple(client.name for client in self.clients if waiting(client))
 
 
 @click.command("status")

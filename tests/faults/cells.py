@@ -1,0 +1,246 @@
+"""The faults: what each does to a job at a moment, and how it is mended again."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tests.faults.link import BASE_RATE
+from tests.faults.scene import GATED, SIZES, VICTIM, Scene
+
+DOWN_SECONDS = 2.0  # between a kill and the restart
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+
+
+class NotRun(Exception):
+    """The fault cannot be made here; says why."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`apply(scene)` makes it and returns how to mend it; None: there is nothing to mend. `before` comes before the start."""
+
+    name: str
+    apply: Callable[[Scene], Callable[[], None] | None]
+    before: Callable[[Scene, ExitStack], None] | None = None
+    never: dict[str, str] = field(default_factory=dict)  # moments in which it makes no sense, and why
+    settings: dict[str, Any] = field(default_factory=dict)
+    sizes: tuple[int, ...] = SIZES
+    without: str = "none"  # the row that is the same without the fault
+
+
+def nothing(_: Scene) -> None:
+    return None
+
+
+# --- processes ---------------------------------------------------------------------------------------------------------
+
+
+def restart(scene: Scene, party: str) -> None:
+    """Start a party that we ended with the same command, unless it had nothing left to do."""
+    state = scene.site.kit(party) / "state"
+    if party != "server" and not (state / "secrets.json").exists():
+        scene.site.processes.pop(party)  # it was through, and the server knew: this would be a new job
+    else:
+        scene.site.start(party)
+
+
+def kill(party: str, number: signal.Signals) -> Callable[[Scene], None]:
+    def apply(scene: Scene) -> None:
+        process = scene.site.processes[party]
+        process.send_signal(number)
+        process.wait(60)
+        time.sleep(DOWN_SECONDS)
+        restart(scene, party)
+
+    return apply
+
+
+def freeze(scene: Scene) -> Callable[[], None]:
+    process, started = scene.site.processes[VICTIM], time.monotonic()
+    process.send_signal(signal.SIGSTOP)
+
+    def thaw() -> None:
+        time.sleep(max(started + 30.0 - time.monotonic(), 0))
+        process.send_signal(signal.SIGCONT)
+
+    return thaw
+
+
+# --- links -------------------------------------------------------------------------------------------------------------
+
+
+def for_seconds(seconds: float, apply: Callable[[Scene], Callable[[], None]]) -> Callable[[Scene], Callable[[], None]]:
+    """A fault that mends itself."""
+
+    def timed(scene: Scene) -> Callable[[], None]:
+        timer = threading.Timer(seconds, apply(scene))
+        timer.start()
+        return timer.join
+
+    return timed
+
+
+def tune(**knobs: float | bool) -> Callable[[Scene], Callable[[], None]]:
+    """Of the links of the server and of the victim; mended, they are as before."""
+
+    def apply(scene: Scene) -> Callable[[], None]:
+        links = [scene.links[name] for name in ("server", VICTIM)]
+        before = [(link, knob, getattr(link, knob)) for link in links for knob in knobs]
+        for link, knob, _ in before:
+            setattr(link, knob, knobs[knob])
+
+        def mend() -> None:
+            for link, knob, value in before:
+                setattr(link, knob, value)
+
+        return mend
+
+    return apply
+
+
+def for_good(apply: Callable[[Scene], object]) -> Callable[[Scene], None]:
+    """A fault that stays."""
+
+    def applied(scene: Scene) -> None:
+        apply(scene)
+
+    return applied
+
+
+def refuse(scene: Scene) -> Callable[[], None]:
+    links = [scene.links[name] for name in ("server", VICTIM)]
+    for link in links:
+        link.refuse()
+
+    def mend() -> None:
+        for link in links:
+            link.accept()
+
+    return mend
+
+
+# --- a full disk ---------------------------------------------------------------------------------------------------------
+
+
+def small_disk(scene: Scene, stack: ExitStack) -> None:
+    """The victim keeps its state and writes its labels on a file system of 1 MiB."""
+    disk = scene.site.folder / "disk"
+    disk.mkdir()
+    mount = shutil.which("mount")
+    call = [str(mount), "-t", "tmpfs", "-o", "size=1m", "none", str(disk)]
+    if mount is None or subprocess.run(call, capture_output=True, check=False).returncode:
+        raise NotRun("no small file system can be mounted here (it takes root)")
+    stack.callback(subprocess.run, ["umount", "-l", str(disk)], check=False)
+    scene.site.options[VICTIM] = ["--state", str(disk / "state"), "--out", str(disk / "labels.parquet")]
+    (scene.site.kit(VICTIM) / "state").symlink_to(disk / "state")
+    scene.site.labels_file(VICTIM).symlink_to(disk / "labels.parquet")
+    if scene.moment == "joining":
+        fill(scene)
+        scene.first = GATED  # the victim will not get so far
+
+
+def fill(scene: Scene) -> Callable[[], None]:
+    """Leave not a byte free; mended once the client has said so and ended."""
+    filler = scene.site.folder / "disk" / "filler"
+    try:
+        with open(filler, "ab", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+    except OSError:
+        pass
+
+    def mend() -> None:
+        process = scene.site.processes[VICTIM]
+        process.wait(200)
+        assert process.returncode == 2, f"it ended with {process.returncode}"
+        words = scene.site.last_words(VICTIM)
+        assert "No space left on device" in words, words
+        scene.errors.append(words)
+        filler.unlink()
+        scene.site.start(VICTIM)
+
+    return mend
+
+
+# --- clocks ----------------------------------------------------------------------------------------------------------------
+
+
+def own_clock(scene: Scene, stack: ExitStack) -> None:
+    """The victim's wall clock is what a file says (libfaketime); its monotonic clock is left alone, as by a real jump."""
+    if FAKETIME is None:
+        raise NotRun("libfaketime is not installed (Debian package: faketime)")
+    clock = scene.site.folder / "clock"
+    clock.write_text("+0\n")
+    scene.site.surroundings[VICTIM] = {
+        "LD_PRELOAD": str(FAKETIME),
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_CACHE_DURATION": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+
+
+def jump(seconds: int) -> Callable[[Scene], None]:
+    def apply(scene: Scene) -> None:
+        (scene.site.folder / "clock").write_text(f"{seconds:+d}\n")
+        if scene.moment in (
+            "round",
+            "re-ask",
+        ):  # also with new connections, whose certificates are checked by that clock
+            scene.links["server"].cut()
+
+    return apply
+
+
+# --- liars -----------------------------------------------------------------------------------------------------------------
+
+
+def lying(kind: str) -> Callable[[Scene, ExitStack], None]:
+    def before(scene: Scene, _: ExitStack) -> None:
+        if find_spec("tests.integration.liar") is None:
+            raise NotRun("this version does not look for liars")
+        if kind:
+            scene.site.lies[VICTIM] = kind
+
+    return before
+
+
+def caught(scene: Scene) -> None:
+    scene.liars = [VICTIM]
+
+
+HONEST, SIX = "none (open uploads, six clients)", (150, 100, 100, 1, 99, 50)
+OPEN = {"uploads": "open", "liars": 1, "dropouts": 1}
+ONLY_ROUNDS = dict.fromkeys(("joining", "sharing", "finishing"), "a client lies in what it uploads, in a round") | {
+    "re-ask": "a lie is what makes the server ask again"
+}
+WRITES = dict.fromkeys(("round", "re-ask"), "a client writes nothing in a round")
+
+FAULTS = [
+    Fault("none", nothing),
+    Fault("client: kill −9, started again", kill(VICTIM, signal.SIGKILL)),
+    Fault("client: frozen for 30 s", freeze),
+    Fault("client: stopped and started again", kill(VICTIM, signal.SIGTERM)),
+    Fault("server: kill −9, started again", kill("server", signal.SIGKILL)),
+    Fault("links: down for 5 s", for_seconds(5.0, refuse)),
+    Fault("links: 2 s late, for 10 s", for_seconds(10.0, tune(delay=2.0))),
+    Fault("links: half the bandwidth", for_good(tune(rate=BASE_RATE / 2))),
+    Fault("links: cut in a message", for_good(tune(cut_next=True))),
+    Fault("client: disk full", fill, before=small_disk, never=WRITES),
+    Fault("client: clock jumps +1 h", jump(3600), before=own_clock),
+    Fault("client: clock jumps −1 h", jump(-3600), before=own_clock),
+    Fault(HONEST, nothing, before=lying(""), never=ONLY_ROUNDS, settings=OPEN, sizes=SIX),
+    *(
+        Fault(f"liar: {name}", caught, lying(kind), ONLY_ROUNDS, OPEN, SIX, HONEST)
+        for kind, name in (("random", "random values"), ("one", "one entry wrong"), ("offset", "constant offset"))
+    ),
+]

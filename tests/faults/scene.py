@@ -1,0 +1,154 @@
+"""A small job of real processes that is brought to a moment, so that a fault can hit it there.
+
+The moments:
+
+    joining    client-2 has joined, client-4 is not started yet
+    sharing    all have joined; nothing gets through to client-1 and client-2, so the exchange cannot end
+    round      the third request is answered
+    re-ask     client-3 and client-4 were killed, client-4 came back, and the round is asked again of all that are left
+    finishing  the last round is done; labels are on their way, slowly
+
+`client-2` is the one that faults hit. All talk to the server, and to client-1 and client-2, through a `Link`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from secfc.local import Local
+from tests.faults.link import Link
+from tests.integration import helpers
+
+MOMENTS = ("joining", "sharing", "round", "re-ask", "finishing")
+VICTIM, GATED, LATE, LOST = "client-2", "client-1", "client-4", "client-3"
+CLUSTERS, ROUNDS = 5, 6  # seeding asks once a cluster
+DEADLINES = {"--join-timeout": "240", "--share-timeout": "240", "--round-timeout": "120"}
+CELL_SECONDS = 400.0  # a cell that takes longer hangs
+SIZES = (150, 200, 1, 149)
+
+
+@dataclass
+class Staged(Local):
+    """A local federation in which one party may be started otherwise than the rest."""
+
+    options: dict[str, list[str]] = field(default_factory=dict)
+    surroundings: dict[str, dict[str, str]] = field(default_factory=dict)
+    lies: dict[str, str] = field(default_factory=dict)
+
+    def start(self, party: str, *options: str) -> subprocess.Popen[bytes]:
+        if party in self.lies:
+            return self._start_liar(party)
+        common, self.environment = self.environment, self.environment | self.surroundings.get(party, {})
+        try:
+            return super().start(party, *self.options.get(party, []), *options)
+        finally:
+            self.environment = common
+
+    def _start_liar(self, party: str) -> subprocess.Popen[bytes]:
+        files = ["--kit", self.kit(party), "--data", self.folder / f"{party}.parquet", "--out", self.labels_file(party)]
+        call = [sys.executable, "-m", "tests.integration.liar", "--lie", self.lies[party], *map(str, files)]
+        with open(self.log(party), "ab") as log:
+            self.processes[party] = subprocess.Popen(
+                [*call, "--log-format", "json"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | self.environment,
+                start_new_session=True,
+            )
+        return self.processes[party]
+
+
+class Scene:
+    """One job on its way to a moment."""
+
+    def __init__(self, folder: Path, moment: str, stack: ExitStack, sizes: tuple[int, ...] = SIZES, **settings: Any):
+        self.moment, self.first = moment, VICTIM
+        self.errors: list[str] = []  # last words of whoever ended in an error
+        self.liars: list[str] = []  # who must be named as one
+        self.parts = helpers.split(helpers.mixture(sum(sizes), 6, CLUSTERS + 1, seed=5), sizes)
+        wishes = {"dropouts": 1, "precision": 8, "segments": 1, "max_rounds": ROUNDS} | settings
+        plain = helpers.describe(self.parts, CLUSTERS, **wishes)
+        self.links = {name: stack.enter_context(Link(plain.party(name).bind)) for name in ("server", GATED, VICTIM)}
+        made = helpers.readdressed(plain, {name: link.address for name, link in self.links.items()})
+        deadlines = [text for pair in DEADLINES.items() for text in pair]
+        folder.mkdir(parents=True)
+        environment = {"SECFC_THREADS": "1"}
+        self.site = Staged(made, folder, deadlines, environment)
+        self.site.prepare(self.parts)
+        stack.callback(self.site.stop)
+        self.started = time.monotonic()
+
+    @property
+    def last_request(self) -> int:
+        return CLUSTERS + ROUNDS
+
+    def reach(self) -> None:
+        """Start everybody and come to the moment."""
+        getattr(self, "_" + self.moment.replace("-", "_"))()
+
+    def leave(self) -> None:
+        """The fault is there: let the job go on."""
+        if self.moment == "joining":
+            self.site.start(LATE)
+        for name in (GATED, VICTIM):
+            self.links[name].gate.set()
+        if self.moment == "re-ask":
+            self.site.start(LOST)
+
+    def until(self, look: Any, what: str) -> None:
+        helpers.until(look, what, CELL_SECONDS / 2)
+
+    def _all(self, *, but: str = "") -> None:
+        for party in ("server", *self.site.federation.roster):
+            if party != but:
+                self.site.start(party)
+
+    def _joining(self) -> None:
+        self._all(but=LATE)
+        self.until(lambda: self._joined(self.first), f"{self.first} joins")
+
+    def _joined(self, name: str) -> bool:
+        lines = self.site.events("server")
+        return any(line["event"] == "joined" and line.get("client") == name for line in lines)
+
+    def _sharing(self) -> None:
+        for name in (GATED, VICTIM):
+            self.links[name].gate.clear()
+        self._all()
+        self.until(lambda: helpers.said(self.site, "server", "sharing"), "sharing begins")
+
+    def _round(self, number: int = 2) -> None:
+        self._all()
+        self.until(lambda: helpers.in_rounds(self.site, number), f"round {number}")
+
+    def _re_ask(self) -> None:
+        self._round()
+        for name in (LOST, LATE):
+            self.site.processes[name].kill()
+            self.site.processes[name].wait()
+        self.until(self._waits, "the server waits for the lost")
+        self.site.start(LATE)
+        asked = len(self._asked())
+        self.until(lambda: len(self._asked()) > asked, "the round is asked again")
+
+    def _waits(self) -> bool:
+        lines = self.site.events("server")
+        return any(line["event"] == "waiting" and line.get("phase") == "rounds" for line in lines)
+
+    def _asked(self) -> list[int]:
+        """Attempts beyond the first that client-1 has been asked for."""
+        lines = self.site.events(GATED)
+        return [line["attempt"] for line in lines if line["event"].startswith("round ") and line["attempt"] > 1]
+
+    def _finishing(self) -> None:
+        self._round(self.last_request - 1)
+        self.links["server"].delay = 1.0
+        self.until(lambda: helpers.said(self.site, "server", "finished"), "the last round")

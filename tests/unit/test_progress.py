@@ -1,0 +1,55 @@
+"""What the server's log says of a job that does not move."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from secfc_server.progress import REMIND_SECONDS, Monitor
+from tests.unit.test_coordinator import DEADLINES, Server
+
+
+def waits(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
+    return [vars(record)["fields"] for record in caplog.records if record.getMessage() == "waiting"]
+
+
+def test_whom_a_round_waits_for_is_said_at_once_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "secfc.server")
+    server = Server(3, (3, 4, 5))
+    server.begin_rounds()
+    monitor = Monitor(server.coordinator)
+    monitor.look(server.now)
+    server.lose(1)
+    server.tick(DEADLINES.lost + 0.1)
+    monitor.look(server.now)
+    assert waits(caplog) == [{"phase": "rounds", "missing": ("c1",), "broken": []}]
+    monitor.look(server.now + 1)
+    assert len(waits(caplog)) == 1
+    monitor.look(server.now + REMIND_SECONDS + 1)
+    assert len(waits(caplog)) == 2
+    assert "waiting for c1" in monitor.line()
+
+
+def test_a_frozen_client_is_named_too(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "secfc.server")
+    server = Server(3, (3, 4, 5))
+    server.begin_rounds()
+    monitor = Monitor(server.coordinator)
+    monitor.look(server.now)
+    server.send(0)
+    server.send(1)
+    server.tick(REMIND_SECONDS + 1)
+    monitor.look(server.now)
+    assert waits(caplog) == [{"phase": "rounds", "missing": ("c2",), "broken": []}]
+
+
+def test_nothing_is_waited_for_after_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "secfc.server")
+    server = Server(3, (3, 4, 5))
+    server.begin_rounds()
+    server.finish()
+    monitor = Monitor(server.coordinator)
+    monitor.look(server.now)
+    monitor.look(server.now + 10 * REMIND_SECONDS)
+    assert waits(caplog) == []
