@@ -47,7 +47,7 @@ class Opener:
         if self._me.federation.centers == TO_NOBODY:
             return
         gathering = self._me.centers()
-        if self._allows(TO_CLIENTS):
+        if self._allows(TO_CLIENTS) and not self._me.missing():  # it may have come back without shares, for its labels
             coded = await asyncio.to_thread(self._me.final_clusters)
             self._values = gathering.consent(coded, self._policy.centers_smallest)
         for message in self._answer(TO_CLIENTS):

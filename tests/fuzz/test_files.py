@@ -20,7 +20,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from secfc import config, kit, plan
-from secfc.coins import Coins
 from secfc.errors import ConfigError, DataError, SecfcError
 from secfc.lloyd import State
 from secfc.provision import provision
@@ -203,8 +202,11 @@ AGREED = make_federation(3)
 def written(folder: Path) -> None:
     """The journal of a job in its third round."""
     journal = Journal(folder, AGREED.digest())
-    journal.begin(b"s" * 32)
-    journal.joined(tuple(introduce(one) for one in strangers(AGREED, deal(1, [3, 4, 5]))))
+    journal.begin()
+    machines = strangers(AGREED, deal(1, [3, 4, 5]))
+    journal.joined(tuple(map(introduce, machines)))
+    for machine in machines:
+        journal.revealed(machine.name, machine._secrets.coin)
     for number in (1, 2):
         labels = np.array([0, 1, 2] * 4, dtype=np.int32)
         record = RoundRecord(number, "lloyd", 1, (0, 1, 2), 3, 4, 2.5, 0.1, 0.1, 0.1, 0.1, 0.1, 99)
@@ -217,9 +219,19 @@ def resumed(folder: Path) -> Coordinator:
     """As the server starts."""
     journal = Journal(folder, AGREED.digest())
     try:
-        kept = journal.begin(b"s" * 32)
-        server = Coordinator(AGREED, plan.of(AGREED), verifier(AGREED), coins=Coins(kept.seed))
-        server.resume(kept.introductions, kept.done, kept.state, kept.records, kept.epoch - 1, 0.0)
+        kept = journal.begin()
+        server = Coordinator(AGREED, plan.of(AGREED), verifier(AGREED))
+        server.resume(
+            kept.introductions,
+            kept.done,
+            kept.state,
+            kept.records,
+            kept.epoch - 1,
+            0.0,
+            leakage=kept.leakage,
+            coins=kept.coins,
+            liars=kept.liars,
+        )
         return server
     finally:
         journal.close()

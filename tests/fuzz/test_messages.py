@@ -31,12 +31,15 @@ from secfc_server.coordinator import Phase
 from secfc_server.journal import Journal
 from secfc_server.service import Service
 from tests.fuzz.hostile import damaged
-from tests.protocol.joined import Joined, deal, introduced, make_federation, share_chunks, small_chunks, upload_chunks
+from tests.protocol.joined import Joined, deal, introduced, make_federation, share_chunks, small_chunks
 
 EXAMPLES = int(os.environ.get("SECFC_FUZZ", "25"))  # more of them find more; a quick look is part of every test run
 calm = settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 ROWS = [3, 4, 0, 5]
 AFTER = [0, 3, 6, 40, 90, 160, 300, 500, 5000]  # steps of a job: from before the first join to after the end
+CENTERS = pb.CentersChunk(
+    session=bytes(32), assignment_digest=bytes(32), consents=True, smallest=1, offset=0, total=3, words=bytes(24)
+)
 LIMIT = 8 << 20  # bytes a small message may cost; a job of these sizes needs far less
 
 
@@ -124,8 +127,21 @@ def said_to_the_server(job: Joined, name: str) -> list[tuple[str, Any, bytes, bo
     attempt = rounds.attempt if rounds and job.coordinator.phase is Phase.ROUNDS else None
     words, asked = (attempt.decoder.shape.layout.words, attempt.name) if attempt else (9, (1, 1))
     at = attempt.decoder.received(site.participant.index) if attempt else 0
-    upload = pb.UploadChunk(round=asked[0], attempt=asked[1], offset=at, total=words, words=bytes(8 * (words - at)))
+    upload = pb.UploadChunk(
+        session=site.participant.session,
+        round=asked[0],
+        attempt=asked[1],
+        offset=at,
+        total=words,
+        words=bytes(8 * (words - at)),
+    )
     out.append(("Upload", pb.UploadChunk, upload, True))
+    ids = pb.IdChunk(instance=site.instance, offset=0, total=32, data=bytes(32))
+    out += [
+        ("Contribute", pb.SumChunk, pb.SumChunk(context=bytes(32), offset=0, total=3, words=bytes(24)), True),
+        ("Publish", pb.IdChunk, ids, True),
+        ("OpenCenters", pb.CentersChunk, CENTERS, True),
+    ]
     return [(method, kind, message.SerializeToString(), many) for method, kind, message, many in out]
 
 
@@ -155,13 +171,14 @@ def test_a_client_answers_or_refuses_anything_that_clients_send(tmp_path: Path, 
     owner, me, *_ = introduced(make_federation(4), deal(3, ROWS))
     exchange = Exchange(me, Store(tmp_path), lambda: None)
     words = owner.outgoing(me.name)
-    whole = share_chunk(owner, events.Chunk(0, len(words), words)).SerializeToString()
+    whole = share_chunk(owner.session, owner.share_set.id, events.Chunk(0, len(words), words)).SerializeToString()
     progress = pb.ProgressRequest(session=owner.session, share_set=owner.share_set.id).SerializeToString()
     fetch = pb.FetchRequest(session=owner.session, share_set=me.share_set.id, offset=1).SerializeToString()
     honest: list[tuple[Any, Any, bytes, bool]] = [
         (exchange.Deliver, pb.ShareChunk, whole, True),
         (exchange.Progress, pb.ProgressRequest, progress, False),
         (exchange.Fetch, pb.FetchRequest, fetch, False),
+        (exchange.OpenCenters, pb.CentersChunk, CENTERS.SerializeToString(), True),
     ]
     for _ in range(data.draw(st.integers(1, 4))):
         handler, kind, good, many = data.draw(st.sampled_from(honest))
@@ -200,7 +217,7 @@ def hear(me: Participant, data: bytes) -> None:
     try:
         request = me.handle(wire.event_from(message))
         if request is not None:
-            list(upload_chunks(request, me.answer(request)))
+            me.answer(request)
     except SecfcError as error:
         assert str(error).isprintable()  # noqa: PT017
 

@@ -34,7 +34,7 @@ class Lasting(Joined):
         """Give the server a journal; call it before anything happens."""
         self.folder = folder
         self.journal = Journal(folder, self.federation.digest())
-        self.journal.begin(b"the coins are joined's")
+        self.journal.begin()
         self.disk: dict[str, dict[str, Words]] = defaultdict(dict)
         self.resumed: set[str] = set()
         self.starts = {"server": 1}
@@ -77,7 +77,7 @@ class Lasting(Joined):
         work, progress = self.work, self.work.run()
         self.work = None
         record = self.coordinator.record(progress, 0.001, self.now)
-        self.journal.advanced(work.clustering.state(), record)
+        self.journal.advanced(work.clustering.state(), record, self.coordinator.kept_leakage(work))
         if die:
             self.restart_server()
         else:
@@ -85,6 +85,9 @@ class Lasting(Joined):
 
     def tell_held(self, site: Site) -> None:
         try:
+            assert site.held is not None
+            self.coordinator.check_coin(self.coordinator.member(site.name), site.held.coin)
+            self.journal.revealed(site.name, site.held.coin)
             super().tell_held(site)
         except OutOfTurn:  # a restarted server wants it to join first; it tells again then
             assert not site.joined
@@ -101,17 +104,25 @@ class Lasting(Joined):
         finished = self.coordinator.phase is Phase.FINISHED
         self.journal.close()
         self.journal = Journal(self.folder, self.federation.digest())
-        kept = self.journal.begin(b"not used")
+        kept = self.journal.begin()
         old = self.coordinator
         self.coordinator = Coordinator(
             self.federation,
             self.plan,
             verifier(self.federation),
-            coins=self.coins,
             deadlines=old.deadlines,
             now=self.now,
         )
-        self.coordinator.resume(kept.introductions, kept.done, kept.state, kept.records, kept.epoch - 1, self.now)
+        self.coordinator.resume(
+            kept.introductions,
+            kept.done,
+            kept.state,
+            kept.records,
+            kept.epoch - 1,
+            self.now,
+            leakage=kept.leakage,
+            coins=kept.coins,
+        )
         assert not finished or self.coordinator.phase is Phase.FINISHED
         self._seen_phases = [self.coordinator.phase]
         self.work, self.followers, self.unnoticed = None, {}, []
@@ -170,11 +181,11 @@ class Lasting(Joined):
     def fetch(self, site: Site, owner: Site) -> None:
         """Ask an owner for its shares once more; the stream may break after any piece."""
         me, other = site.participant, owner.participant
-        other.asked(site.name, me.session, other.share_set.id)
+        other.asked(site.name, me.session, other.stage.id)
         words = other.outgoing(site.name)
-        pieces = list(wire.chunks(words, me.progress(owner.name, me.session, other.share_set.id)))
+        pieces = list(wire.chunks(words, me.progress(owner.name, me.session, other.stage.id)))
         for chunk in pieces[: self.random.randint(1, len(pieces))]:
-            me.receive(owner.name, me.session, other.share_set.id, chunk)
+            me.receive(owner.name, me.session, other.stage.id, chunk)
         whole = me.complete(owner.name)
         if whole is not None:
             self.disk[site.name][owner.name] = whole.copy()
