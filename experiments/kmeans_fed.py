@@ -3,8 +3,8 @@
 Every client clusters its own rows into the k′ clusters it is told (Awasthi and Sheffet's method), sends the k′ centres, and
 the server clusters those centres into k. One message a client, no privacy. As its authors' own implementation does it:
 
-* a client projects its rows on their first k′ singular vectors, starts there by k-means++, applies the centre separation (rows
-  three times as near to one centre as to any other), and runs Lloyd's algorithm on the rows from the means of those sets;
+* a client projects its rows on their first k′ singular vectors, starts there by k-means++, applies the centre separation
+  (rows three times as near to one centre as to any other), and runs Lloyd's algorithm on the rows from those sets' means;
 * the server starts from all centres of one client and adds, one by one, the centre furthest from those it has; then
   Lloyd's algorithm on the centres;
 * a row belongs to the cluster of its local centre.
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -52,22 +53,28 @@ class Clustered:
     bytes_sent: int
 
 
-def cluster(parts: Sequence[Floats], told: int, k: int, seed: int, settings: Settings | None = None) -> Clustered:
+def cluster(
+    parts: Sequence[Floats], told: int, k: int, seed: int, settings: Settings | None = None, *, threads: int = 1
+) -> Clustered:
     """Cluster the clients' rows into k, each client being told k′ = `told`."""
-    chosen, random = settings or Settings(), np.random.default_rng(seed)
-    local = [_local(rows, told, random, chosen.local) for rows in parts]
+    with threadpool_limits(threads):
+        return _cluster(parts, told, k, np.random.default_rng((3, seed)), settings or Settings())
+
+
+def _cluster(parts: Sequence[Floats], told: int, k: int, random: np.random.Generator, chosen: Settings) -> Clustered:
+    local = [client(rows, told, random, chosen.local) for rows in parts]
     sent = np.concatenate([centres for centres, _ in local])
-    model = _lloyd(sent, _server_start(sent, len(local[0][0]), k, random, chosen.server))
-    size = sent.nbytes
+    model = server(sent, len(local[0][0]), k, random, chosen.server)
     if chosen.labels == "nearest centre":
-        return Clustered([_nearest(rows, model.cluster_centers_) for rows in parts], model.cluster_centers_, size)
+        labels = [_squared(rows, model.cluster_centers_).argmin(axis=1) for rows in parts]
+        return Clustered(labels, model.cluster_centers_, sent.nbytes)
     edges = np.cumsum([0] + [len(centres) for centres, _ in local])
     groups = model.labels_.astype(np.int64)
     labels = [groups[first:][own] for first, (_, own) in zip(edges[:-1], local, strict=True)]
-    return Clustered(labels, model.cluster_centers_, size)
+    return Clustered(labels, model.cluster_centers_, sent.nbytes)
 
 
-def _local(rows: Floats, told: int, random: np.random.Generator, start: str) -> tuple[Floats, Ints]:
+def client(rows: Floats, told: int, random: np.random.Generator, start: str) -> tuple[Floats, Ints]:
     """A client's centres and the index of each row's centre; with no more rows than k′ every row is a centre."""
     if len(rows) <= told:
         return rows, np.arange(len(rows))
@@ -95,6 +102,11 @@ def _separated(rows: Floats, told: int, random: np.random.Generator) -> Floats:
     fits = 9.0 * squared.min(axis=1) <= others.min(axis=1)
     chosen = [fits & (near == h) if (fits & (near == h)).any() else near == h for h in range(told)]
     return np.stack([flat[one].mean(axis=0) for one in chosen]) @ directions
+
+
+def server(sent: Floats, first: int, k: int, random: np.random.Generator, start: str) -> Any:
+    """The server's clustering of the centres sent, of which the first client's are the first `first`."""
+    return _lloyd(sent, _server_start(sent, first, k, random, start))
 
 
 def _server_start(sent: Floats, first: int, k: int, random: np.random.Generator, start: str) -> Floats:
@@ -138,10 +150,6 @@ def _lloyd(rows: Floats, start: Floats) -> Any:
     from sklearn.cluster import KMeans
 
     return KMeans(len(start), init=start, n_init=1, max_iter=300, tol=0).fit(rows)
-
-
-def _nearest(rows: Floats, centres: Floats) -> Ints:
-    return _squared(rows, centres).argmin(axis=1)
 
 
 def _squared(rows: Floats, centres: Floats) -> Floats:

@@ -38,7 +38,7 @@ def mixture(m: int, d: int, k: int, sigma: float, seed: int, *, box: float = BOX
     The paper says only that centres are "randomly chosen"; ±10 is what scikit-learn's `make_blobs` takes. Values beyond the
     public bound (six σ outside the box, so next to never) are clipped to it, as a site would have to.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng((1, seed))
     centres = random.uniform(-box, box, (k, d))
     truth = random.permutation(np.arange(m) % k)
     values = centres[truth] + random.normal(scale=sigma, size=(m, d))
@@ -56,7 +56,7 @@ def deal(truth: Ints, clients: int, most: int, seed: int) -> list[Ints]:
     owner (n·k′ ≥ k) and the numbers of owners differ by at most one. Then the rows of a class, shuffled, are dealt evenly to
     its owners. With k′ = k every client owns every class: rows are then dealt independently of their class (i.i.d.).
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng((2, seed))
     classes = int(truth.max()) + 1
     owners: list[list[int]] = [[] for _ in range(classes)]
     for client in range(clients):

@@ -16,6 +16,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from experiments.workload import Size
 from secfc import local, plan
 
 ROWS, FEATURES, CLUSTERS = 16384, 100, 16
@@ -26,21 +27,22 @@ _PARTS = ("compute_seconds", "transport_seconds", "waiting_seconds", "decode_sec
 Row = dict[str, Any]
 
 
-def measure(clients: int, privacy: int, rounds: int, tick: Callable[[str], None]) -> Row:
+def measure(clients: int, privacy: int, rounds: int, tick: Callable[[str], None], size: Size | None = None) -> Row:
     """Mean seconds of a Lloyd round over one job, and its parts."""
+    m, d, k = (ROWS, FEATURES, CLUSTERS) if size is None else (size.m, size.d, size.k)
     made = local.describe(
         clients,
-        k=CLUSTERS,
+        k=k,
         privacy=privacy,
-        max_rows=ROWS,
+        max_rows=m,
         max_rounds=rounds,
-        features=FEATURES,
+        features=d,
         bound=8.0,
         precision=9,
         seeding="random",
     )
     agreed = plan.of(made)
-    values = np.clip(np.random.default_rng(0).normal(size=(ROWS, FEATURES)), -8.0, 8.0)
+    values = np.clip(np.random.default_rng(0).normal(size=(m, d)), -8.0, 8.0)
     with tempfile.TemporaryDirectory(prefix="secfc-speed-") as folder:
         site = local.Local(made, Path(folder), environment={"SECFC_THREADS": "1"})
         site.prepare(np.array_split(values, clients))
@@ -49,9 +51,9 @@ def measure(clients: int, privacy: int, rounds: int, tick: Callable[[str], None]
         result = site.result()
     history = result["history"]
     row: Row = {
-        "m": ROWS,
-        "d": FEATURES,
-        "k": CLUSTERS,
+        "m": m,
+        "d": d,
+        "k": k,
         "n": clients,
         "t": privacy,
         "segments": agreed.segments,
@@ -59,8 +61,8 @@ def measure(clients: int, privacy: int, rounds: int, tick: Callable[[str], None]
         "lanes": agreed.field.lanes,
         "rounds": len(history),
         "round_s": _mean(history, "seconds"),
-        "full_rounds": sum(step["columns"] == CLUSTERS for step in history),
-        "full_round_s": _mean([step for step in history if step["columns"] == CLUSTERS], "seconds"),
+        "full_rounds": sum(step["columns"] == k for step in history),
+        "full_round_s": _mean([step for step in history if step["columns"] == k], "seconds"),
         "upload_bytes_per_round": _mean(history, "upload_bytes"),
         "sharing_s": result["seconds"]["sharing"],
     }

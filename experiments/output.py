@@ -46,7 +46,9 @@ def options(runs: int | None = None) -> Callable[[Callable[..., Any]], Callable[
                 help="Folder for JSON, CSV, plots and finished cells.",
             ),
             click.option("--quick", is_flag=True, help="Small sizes and few runs, to see that everything works."),
-            click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="First seed; runs count up."),
+            click.option(
+                "--seed", type=click.IntRange(0), default=0, show_default=True, help="First seed; runs count up."
+            ),
         ]
         if runs is not None:
             choices.append(click.option("--runs", type=click.IntRange(1), default=runs, show_default=True))
