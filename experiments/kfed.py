@@ -94,7 +94,7 @@ def measure(sizes: Sequence[Sizes], runs: int, seed: int, folder: Path) -> list[
                 figures.append(cells.get(f"s{sigma:g}-k{k}-{most}-seed{number}", key, work)["accuracy"])
             mean, std = mean_std(figures)
             paper = table1.PAPER.get((sigma, k), {}).get("kfed") if d == 100 else None
-            row = {"variant": variant.name} | asked | {"mean": mean, "std": std}
+            row: Row = {"variant": variant.name} | asked | {"mean": mean, "std": std}
             rows.append(row | {"paper_mean": paper[every.index(most)][0] if paper else None})
     return rows
 

@@ -95,13 +95,15 @@ def _separated(rows: Floats, told: int, random: np.random.Generator) -> Floats:
 
     _, _, directions = randomized_svd(rows, n_components=told, random_state=_state(random))
     flat = rows @ directions.T
-    squared = _squared(flat, _plus_plus(flat, told, random))
+    first = _plus_plus(flat, told, random)
+    squared = _squared(flat, first)
     near = squared.argmin(axis=1)
     others = squared.copy()
     others[np.arange(len(rows)), near] = np.inf
     fits = 9.0 * squared.min(axis=1) <= others.min(axis=1)
-    chosen = [fits & (near == h) if (fits & (near == h)).any() else near == h for h in range(told)]
-    return np.stack([flat[one].mean(axis=0) for one in chosen]) @ directions
+    sets = [[fits & (near == h), near == h] for h in range(told)]
+    means = [next((flat[one].mean(axis=0) for one in both if one.any()), first[h]) for h, both in enumerate(sets)]
+    return np.asarray(np.stack(means) @ directions)
 
 
 def server(sent: Floats, first: int, k: int, random: np.random.Generator, start: str) -> Any:
@@ -154,7 +156,7 @@ def _lloyd(rows: Floats, start: Floats) -> Any:
 
 def _squared(rows: Floats, centres: Floats) -> Floats:
     squared = (rows * rows).sum(axis=1)[:, None] - 2 * (rows @ centres.T) + (centres * centres).sum(axis=1)
-    return np.maximum(squared, 0.0)
+    return np.asarray(np.maximum(squared, 0.0))
 
 
 def _state(random: np.random.Generator) -> int:

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
 from experiments.workload import Size
 from secfc import local, plan
 
-ROWS, FEATURES, CLUSTERS = 16384, 100, 16
+REFERENCE = Size(16384, 100, 16)
 FEDERATIONS = ((5, 1), (16, 5))  # clients, privacy
 TARGET_SECONDS = 0.25
 _PARTS = ("compute_seconds", "transport_seconds", "waiting_seconds", "decode_seconds")
@@ -27,9 +28,18 @@ _PARTS = ("compute_seconds", "transport_seconds", "waiting_seconds", "decode_sec
 Row = dict[str, Any]
 
 
-def measure(clients: int, privacy: int, rounds: int, tick: Callable[[str], None], size: Size | None = None) -> Row:
-    """Mean seconds of a Lloyd round over one job, and its parts."""
-    m, d, k = (ROWS, FEATURES, CLUSTERS) if size is None else (size.m, size.d, size.k)
+def measure(
+    clients: int,
+    privacy: int,
+    rounds: int,
+    tick: Callable[[str], None],
+    size: Size = REFERENCE,
+    rows: tuple[npt.NDArray[np.float64], float, int] | None = None,
+) -> Row:
+    """Mean seconds of a Lloyd round over one job, and its parts; `rows` are values, bound and precision of its rows."""
+    m, d, k = size.m, size.d, size.k
+    normal = np.random.default_rng(0).normal(size=(m, d))
+    values, bound, precision = (np.clip(normal, -8.0, 8.0), 8.0, 9) if rows is None else rows
     made = local.describe(
         clients,
         k=k,
@@ -37,12 +47,11 @@ def measure(clients: int, privacy: int, rounds: int, tick: Callable[[str], None]
         max_rows=m,
         max_rounds=rounds,
         features=d,
-        bound=8.0,
-        precision=9,
+        bound=bound,
+        precision=precision,
         seeding="random",
     )
     agreed = plan.of(made)
-    values = np.clip(np.random.default_rng(0).normal(size=(m, d)), -8.0, 8.0)
     with tempfile.TemporaryDirectory(prefix="secfc-speed-") as folder:
         site = local.Local(made, Path(folder), environment={"SECFC_THREADS": "1"})
         site.prepare(np.array_split(values, clients))
@@ -87,7 +96,7 @@ def _mean(history: list[dict[str, Any]], name: str) -> float | None:
 
 def table(rows: list[Row]) -> Table:
     """For people."""
-    out = Table(title=f"A round over mutual TLS, m={ROWS} d={FEATURES} k={CLUSTERS}, masked", title_justify="left")
+    out = Table(title=f"A round over mutual TLS, {REFERENCE}, masked", title_justify="left")
     names = (
         "clients",
         "responders",

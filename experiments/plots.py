@@ -11,7 +11,7 @@ import numpy as np
 Row = dict[str, Any]
 COLOURS = {"central": "#4c72b0", "kfed": "#dd8452", "secfc": "#55a868", "paper": "#333333"}
 NAMES = {"central": "central Lloyd", "kfed": "k-FED", "secfc": "SecFC"}
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -101,3 +101,64 @@ def settings(rows: Sequence[Row], path: Path) -> None:
         panel.grid(visible=False, axis="y")
     figure.suptitle("k-FED at k′ = k (%), by setting; dashed: the paper's figure", fontsize=10)
     _save(figure, path)
+
+
+_LINES = {
+    "client_round_s": ("#55a868", "o-"),
+    "client_masked_round_s": ("#55a868", "s--"),
+    "server_s": ("#4c72b0", "o-"),
+    "kfed_s": ("#dd8452", "o-"),
+    "network_round_s": ("#8172b3", "D:"),
+}
+
+
+def run_times(rows: Sequence[Row], parts: dict[str, str], paper: float, path: Path) -> None:
+    """Seconds against n, d and m, both axes logarithmic, with the paper's upper limit as a line."""
+    sweeps = list(dict.fromkeys(row["sweep"] for row in rows))
+    figure, panels = _pyplot().subplots(
+        1, len(sweeps), figsize=(3.3 * len(sweeps), 3.6), sharey=True, squeeze=False, layout="constrained"
+    )
+    for panel, sweep in zip(panels[0], sweeps, strict=True):
+        own = [row for row in rows if row["sweep"] == sweep]
+        for name, title in parts.items():
+            known = [(row[sweep], row[name]) for row in own if row.get(name) is not None]
+            colour, line = _LINES[name]
+            if known:
+                panel.plot(*zip(*known, strict=True), line, color=colour, markersize=4, linewidth=1.3, label=title)
+        panel.axhline(paper, color=COLOURS["paper"], linestyle="--", linewidth=1, label=f"the paper: < {paper:g} s")
+        panel.set(xscale="log", yscale="log", xlabel=sweep)
+        _plain_ticks(panel, [row[sweep] for row in own])
+    panels[0][0].set_ylabel("seconds")
+    by_name = {
+        name: handle for panel in panels[0] for handle, name in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(by_name.values(), by_name.keys(), loc="outside lower center", ncols=3)
+    figure.suptitle("SecFC an iteration, k-FED all of it", fontsize=10)
+    _save(figure, path)
+
+
+def _plain_ticks(panel: Any, values: Sequence[int]) -> None:
+    panel.set_xticks(values, [f"{value // 1000}k" if value >= 10000 else str(value) for value in values])
+    panel.minorticks_off()
+
+
+def peers(rows: Sequence[Row], path: Path) -> None:
+    """Seconds an iteration, one panel a size, logarithmic."""
+    sizes = list(dict.fromkeys(row["size"] for row in rows))
+    figure, panels = _pyplot().subplots(
+        1, len(sizes), figsize=(1.8 + 3.4 * len(sizes), 3.0), sharey=True, squeeze=False, layout="constrained"
+    )
+    for panel, size in zip(panels[0], sizes, strict=True):
+        own = [row for row in rows if row["size"] == size and row["seconds"] is not None][::-1]
+        colours = [COLOURS["secfc"] if row["peer"].startswith("SecFC") else "#999999" for row in own]
+        bars = panel.barh([row["peer"] for row in own], [row["seconds"] for row in own], color=colours)
+        panel.bar_label(bars, [seconds_text(row["seconds"]) for row in own], padding=3, fontsize=8)
+        panel.set(xscale="log", title=size, xlabel="seconds an iteration (k-FED: all of it)")
+        panel.margins(x=0.25)
+        panel.grid(visible=False, axis="y")
+    _save(figure, path)
+
+
+def seconds_text(value: float) -> str:
+    """Three digits and a fitting unit."""
+    return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
