@@ -60,7 +60,8 @@ class Job:
 
 
 def scikit_learn(job: Job) -> Row:
-    """One iteration is (a fit of N+1 − a fit of one) / N, each the quickest of several."""
+    """One iteration is (a fit of N+1 − a fit of one) / N, each the quickest of several; where noise is larger than that,
+    a fit divided by its iterations, which is too much rather than too little."""
     from sklearn.cluster import KMeans
 
     def fit(iterations: int) -> Any:
@@ -69,7 +70,8 @@ def scikit_learn(job: Job) -> Row:
 
     more = int(fit(21).n_iter_) - 1
     one, many = (min(clock(lambda n=n: fit(n)) for _ in range(REPETITIONS)) for n in (1, more + 1))  # type: ignore[misc]
-    return {"seconds": max(many - one, 0.0) / more, "bytes": 0, "labels": _lloyd_labels(job)}
+    seconds = (many - one) / more if many > one else many / (more + 1)
+    return {"seconds": seconds, "bytes": 0, "labels": _lloyd_labels(job)}
 
 
 def _lloyd_labels(job: Job) -> Labels:

@@ -11,7 +11,6 @@ machine. All processes share its cores, so that is a round's total work rather t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +110,9 @@ def _point(cells: Cells, at: dict[str, int], seed: int, quick: bool, networked: 
     return row
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(result: Row) -> Table:
     """One line a point."""
+    rows = result["rows"]
     out = Table(title="Run time (ms): SecFC an iteration, k-FED all of it", title_justify="left")
     for name in ("varied", "n", "t", "d", "m", *PARTS.values(), "upload", "quiet"):
         out.add_column(name, justify="right")
@@ -129,14 +129,14 @@ def table(rows: Sequence[Row]) -> Table:
 @output.options()
 def command(seed: int, quick: bool, out: Path, as_json: bool) -> None:
     """Run time against n, d and m: client, server and k-FED as in the paper, and whole rounds over the network."""
-    run(seed, quick, out, as_json)
+    result = run(seed, quick, out)
+    output.show(result, table(result), as_json)
 
 
-def run(seed: int, quick: bool, out: Path, as_json: bool) -> Row:
-    """Measure, write, draw and show Figure 1."""
+def run(seed: int, quick: bool, out: Path) -> Row:
+    """Measure, write and draw Figure 1."""
     output.say_seeds("figure1", seed, 1)
     rows = measure(seed, quick, out)
     result = output.write(out, "figure1", {"seed": seed, "quick": quick, "k": CLUSTERS, "told": TOLD} | BASE, rows)
     plots.run_times(rows, PARTS, PAPER_SECONDS, out / "figure1.png")
-    output.show(result, table(rows), as_json)
     return result

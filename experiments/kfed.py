@@ -99,8 +99,9 @@ def measure(sizes: Sequence[Sizes], runs: int, seed: int, folder: Path) -> list[
     return rows
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(result: Row) -> Table:
     """Variants down, cells across, the paper's figures last."""
+    rows = result["rows"]
     out = Table(title="k-FED's accuracy (%) by setting", title_justify="left")
     cells = list(dict.fromkeys((row["sigma"], row["k"], row["most"]) for row in rows))
     out.add_column("")
@@ -119,9 +120,14 @@ def table(rows: Sequence[Row]) -> Table:
 @output.options(RUNS)
 def command(runs: int, seed: int, quick: bool, out: Path, as_json: bool) -> None:
     """k-FED's accuracy under other starts, centre ranges and ways to label, beside the paper's figures and chance."""
+    result = run(runs, seed, quick, out)
+    output.show(result, table(result), as_json)
+
+
+def run(runs: int, seed: int, quick: bool, out: Path) -> Row:
+    """Measure, write and draw."""
     asked = {"runs": min(runs, QUICK_RUNS) if quick else runs, "seed": seed, "quick": quick}
     output.say_seeds("kfed", seed, asked["runs"])
     rows = measure(QUICK if quick else SIZES, asked["runs"], seed, out)
-    result = output.write(out, "kfed", asked, rows)
     plots.settings(rows, out / "kfed.png")
-    output.show(result, table(rows), as_json)
+    return output.write(out, "kfed", asked, rows)

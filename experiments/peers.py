@@ -12,10 +12,11 @@ give; all are allowed the same threads. SPU hides more than SecFC does: distance
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from experiments import contest, foreign, output, plots
@@ -78,8 +79,8 @@ def _row(job: Job, name: str, work: Callable[[Job], Row]) -> Row:
     return row
 
 
-def run(seed: int, quick: bool, out: Path, as_json: bool, python: str) -> Row:
-    """Measure, write, draw and show."""
+def run(seed: int, quick: bool, out: Path, python: str) -> Row:
+    """Measure, write and draw."""
     output.say_seeds("peers", seed, 1)
     sizes, cells, rows = QUICK if quick else SIZES, Cells(out, "peers"), []
     present = [peer.name for peer in foreign.PEERS if foreign.missing(peer, python) is None]
@@ -90,12 +91,12 @@ def run(seed: int, quick: bool, out: Path, as_json: bool, python: str) -> Row:
             rows += cells.get(name, asked, lambda size=size: measure(size, seed, quick, python, step))["rows"]  # type: ignore[misc]
     result = output.write(out, "peers", {"seed": seed, "quick": quick, "sigma": contest.SIGMA}, rows)
     plots.peers(rows, out / "peers.png")
-    output.show(result, table(rows), as_json)
     return result
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(result: Row) -> Table:
     """One line a peer and size."""
+    rows = result["rows"]
     out = Table(title="Peers: an iteration, all parties on this machine", title_justify="left")
     for name in ("", "seconds", "bytes", "accuracy", "rows unlike Lloyd", "who learns what"):
         out.add_column(name, justify="left" if name in ("", "who learns what") else "right")
@@ -103,7 +104,7 @@ def table(rows: Sequence[Row]) -> Table:
         out.add_section()
         out.add_row(f"[bold]{size}[/]")
         for row in (row for row in rows if row["size"] == size):
-            out.add_row(*cells_of(row))
+            out.add_row(*(escape(text) for text in cells_of(row)))
     out.caption = "k-FED: all of it. quiet (1: no other job ran): " + ", ".join(
         f"{row['quiet']:.2f}" for row in rows if row["seconds"] is not None
     )
@@ -129,4 +130,5 @@ def cells_of(row: Row) -> list[str]:
 @output.options()
 def command(seed: int, quick: bool, out: Path, as_json: bool, peers_python: str) -> None:
     """Seconds and bytes an iteration, accuracy, and who learns what: scikit-learn, k-FED, SecFC, SPU and MPyC."""
-    run(seed, quick, out, as_json, peers_python)
+    result = run(seed, quick, out, peers_python)
+    output.show(result, table(result), as_json)

@@ -51,15 +51,16 @@ def settings(sigma: float, quick: bool) -> list[Setting]:
     return [setting(10000, 100, 4, 10, 3, sigma, (1, 2, 4)), setting(16384, 100, 16, 16, 5, sigma, (2, 4, 16))]
 
 
-def run(name: str, sigma: float, runs: int, seed: int, quick: bool, out: Path, as_json: bool) -> output.Row:
+def run(name: str, sigma: float, runs: int, seed: int, quick: bool, out: Path) -> output.Row:
     """Table 1 (σ = 1) or Table 2 (σ = 20)."""
     asked: dict[str, Any] = {"runs": min(runs, QUICK_RUNS) if quick else runs, "seed": seed, "quick": quick}
     title = f"Gaussian mixtures, σ = {sigma:g}"
-    return tables.run(name, title, settings(sigma, quick), asked, out, as_json)
+    return tables.run(name, title, settings(sigma, quick), asked, out)
 
 
 @click.command("table1")
 @output.options(RUNS)
 def command(runs: int, seed: int, quick: bool, out: Path, as_json: bool) -> None:
     """Accuracy on Gaussian mixtures with σ = 1: central Lloyd, k-FED and SecFC beside the paper's figures."""
-    run("table1", 1.0, runs, seed, quick, out, as_json)
+    result = run("table1", 1.0, runs, seed, quick, out)
+    output.show(result, tables.table(result), as_json)

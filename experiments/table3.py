@@ -65,12 +65,12 @@ def quick_settings() -> list[Setting]:
     ]
 
 
-def run(runs: int, seed: int, quick: bool, out: Path, as_json: bool, folder: Path | None, openml: bool) -> output.Row:
+def run(runs: int, seed: int, quick: bool, out: Path, folder: Path | None, openml: bool) -> output.Row:
     """Table 3."""
     chosen = quick_settings() if quick else settings(folder, openml)
     asked = {"runs": min(runs, QUICK_RUNS) if quick else runs, "seed": seed, "quick": quick}
     title = "Rotated digits of scikit-learn" if quick else "Rotated MNIST digits"
-    return tables.run("table3", title, chosen, asked, out, as_json)
+    return tables.run("table3", title, chosen, asked, out)
 
 
 @click.command("table3")
@@ -79,4 +79,5 @@ def run(runs: int, seed: int, quick: bool, out: Path, as_json: bool, folder: Pat
 @output.options(RUNS)
 def command(runs: int, seed: int, quick: bool, out: Path, as_json: bool, folder: Path | None, openml: bool) -> None:
     """Accuracy on rotated MNIST digits: central Lloyd, k-FED and SecFC beside the paper's figures."""
-    run(runs, seed, quick, out, as_json, folder, openml)
+    result = run(runs, seed, quick, out, folder, openml)
+    output.show(result, tables.table(result), as_json)

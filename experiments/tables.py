@@ -168,8 +168,9 @@ def _row(setting: Setting, method: str, most: int, found: Sequence[dict[tuple[st
     return row
 
 
-def table(title: str, rows: Sequence[Row]) -> Table:
+def table(result: Row) -> Table:
     """Methods down, k′ across, the paper's figure below ours."""
+    title, rows = result["asked"]["title"], result["rows"]
     out = Table(title=title, title_justify="left", caption="below: the paper's figure", caption_justify="left")
     cells = list(dict.fromkeys((row["setting"], row["most"]) for row in rows))
     out.add_column("accuracy, %")
@@ -187,11 +188,9 @@ def both(row: Row) -> str:
     return f"{row['mean']:.1f} ± {row['std']:.1f}\n[dim]{paper}[/]"
 
 
-def run(name: str, title: str, settings: Sequence[Setting], asked: Row, folder: Path, as_json: bool) -> Row:
-    """Measure, write, draw and show a table."""
+def run(name: str, title: str, settings: Sequence[Setting], asked: Row, folder: Path) -> Row:
+    """Measure, write and draw a table."""
     output.say_seeds(name, asked["seed"], asked["runs"])
     rows = measure(name, settings, asked["runs"], asked["seed"], folder)
-    result = output.write(folder, name, asked | {"title": title}, rows)
     plots.accuracies(rows, title, folder / f"{name}.png")
-    output.show(result, table(title, rows), as_json)
-    return result
+    return output.write(folder, name, asked | {"title": title}, rows)
