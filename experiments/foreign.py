@@ -91,7 +91,7 @@ def _wait(call: Sequence[str], folder: str) -> None:
         try:
             code = process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
-            code = -1
+            raise RuntimeError(f"{Path(call[1]).name} took more than {TIMEOUT:g} s") from None
         finally:
             _end(process)
     if code:

@@ -58,13 +58,20 @@ def measure(size: Size, seed: int, quick: bool, python: str, step: output.Tick) 
         rows.append(_row(job, name, work))
     for peer in foreign.PEERS:
         step(f"{size}: {peer.name}")
-        reason = foreign.missing(peer, python)
-        if reason is None:
-            rows.append(_row(job, peer.name, lambda job, peer=peer: foreign.run(peer, job, python)))  # type: ignore[misc]
-        else:
-            click.echo(f"{peer.name} left out: {reason}", err=True)
-            rows.append({"peer": peer.name, "size": str(size), "seconds": None, "left_out": reason})
+        rows.append(_foreign_row(job, peer, python))
     return {"rows": rows}
+
+
+def _foreign_row(job: Job, peer: foreign.Peer, python: str) -> Row:
+    """A peer that is not installed, fails or takes too long is left out; the others are worth showing all the same."""
+    reason = foreign.missing(peer, python)
+    if reason is None:
+        try:
+            return _row(job, peer.name, lambda job: foreign.run(peer, job, python))
+        except RuntimeError as error:
+            reason = str(error)
+    click.echo(f"{peer.name} left out: {reason}", err=True)
+    return {"peer": peer.name, "size": str(job.size), "seconds": None, "left_out": reason}
 
 
 def _row(job: Job, name: str, work: Callable[[Job], Row]) -> Row:
