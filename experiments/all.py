@@ -66,7 +66,7 @@ def command(
     for name, (work, table) in plan(runs, seed, quick, out, folder, openml, peers_python).items():
         results[name] = work()
         if not as_json:
-            Console(width=None if sys.stdout.isatty() else 130).print(table(results[name]))
+            Console(width=None if sys.stdout.isatty() else output.WIDTH).print(table(results[name]))
     verdicts = claims.check(results)
     if as_json:
         click.echo(json.dumps(results | {"claims": [vars(one) for one in verdicts]}, indent=2, ensure_ascii=False))

@@ -104,7 +104,7 @@ def table(result: Row) -> Table:
     rows = result["rows"]
     out = Table(title="k-FED's accuracy (%) by setting", title_justify="left")
     cells = list(dict.fromkeys((row["sigma"], row["k"], row["most"]) for row in rows))
-    out.add_column("")
+    out.add_column("", no_wrap=True)
     for sigma, k, most in cells:
         out.add_column(f"σ={sigma:g} k={k}\nk′={most}", justify="right")
     for variant in VARIANTS:

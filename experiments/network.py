@@ -70,6 +70,7 @@ def measure(
         "lanes": agreed.field.lanes,
         "rounds": len(history),
         "round_s": _mean(history, "seconds"),
+        "quickest_round_s": min(step["seconds"] for step in history),
         "full_rounds": sum(step["columns"] == k for step in history),
         "full_round_s": _mean([step for step in history if step["columns"] == k], "seconds"),
         "upload_bytes_per_round": _mean(history, "upload_bytes"),

@@ -29,6 +29,7 @@ from secfc import parallel
 Row = dict[str, Any]
 Tick = Callable[[str], None]
 DEFAULT_FOLDER = Path("out/experiments")
+WIDTH = 160  # of tables that go to a file
 FORMAT = 1  # raised when a cell's meaning changes, so that old cells are not taken for new ones
 
 
@@ -109,7 +110,7 @@ def show(result: Row, shown: Table, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
     else:
-        Console(width=None if sys.stdout.isatty() else 130).print(shown)
+        Console(width=None if sys.stdout.isatty() else WIDTH).print(shown)
 
 
 @contextmanager

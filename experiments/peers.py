@@ -65,6 +65,8 @@ def measure(size: Size, seed: int, quick: bool, python: str, step: output.Tick) 
 def _foreign_row(job: Job, peer: foreign.Peer, python: str) -> Row:
     """A peer that is not installed, fails or takes too long is left out; the others are worth showing all the same."""
     reason = foreign.missing(peer, python)
+    if reason is None and peer.largest is not None and job.size.m * job.size.d * job.size.k > peer.largest:
+        reason = "not run at this size: it takes too long"
     if reason is None:
         try:
             return _row(job, peer.name, lambda job: foreign.run(peer, job, python))
