@@ -5,12 +5,21 @@ numba takes a good second to import, and planning, checking and provisioning nev
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
+
+SHIPPED = "SECFC_KERNELS"  # names a folder of kernels compiled beforehand, which may be read-only
+_MEMORY = Path("/dev/shm")  # noqa: S108 - writable in a container whose root is not; only a private folder is made in it
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
+    _use_shipped()
     from secfc import _kernels, _product
 
     globals()[name] = getattr(_product if name == "product" else _kernels, name)
@@ -20,3 +29,14 @@ def __getattr__(name: str) -> Any:
 def warm() -> None:
     """Load all kernels now, e.g. on a thread while a process waits for others; from disk if they were compiled before."""
     __getattr__("nearest")
+
+
+def _use_shipped() -> None:
+    """Give numba a copy of the shipped kernels: it reads only where it could write, say because the processor differs."""
+    shipped = os.environ.get(SHIPPED)
+    if not shipped or "NUMBA_CACHE_DIR" in os.environ or not Path(shipped).is_dir():
+        return
+    folder = tempfile.mkdtemp(prefix="secfc-kernels-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    shutil.copytree(shipped, folder, dirs_exist_ok=True)
+    os.environ["NUMBA_CACHE_DIR"] = folder
