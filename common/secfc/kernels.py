@@ -38,5 +38,4 @@ def _use_shipped() -> None:
         return
     folder = tempfile.mkdtemp(prefix="secfc-kernels-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    shutil.copytree(shipped, folder, dirs_exist_ok=True)
-    os.environ["NUMBA_CACHE_DIR"] = folder
+    os.environ["NUMBA_CACHE_DIR"] = shutil.copytree(shipped, Path(folder, "copy").as_posix())
