@@ -6,6 +6,7 @@ the internet here. Each has its own kit, rows, state and output.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 import socket
@@ -39,7 +40,8 @@ print(found.fetchone()[0])
 def host_address() -> str:
     """Where containers of any network reach the host."""
     (settings,) = json.loads(run("docker", "network", "inspect", "bridge").stdout)
-    return str(settings["IPAM"]["Config"][0]["Gateway"])
+    pool = settings["IPAM"]["Config"][0]
+    return str(pool.get("Gateway") or next(ipaddress.ip_network(pool["Subnet"]).hosts()))
 
 
 def free_ports(address: str, count: int) -> list[int]:
