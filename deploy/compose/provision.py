@@ -42,7 +42,7 @@ def wanted() -> Federation:
         uploads="masked",
         seeding="k-means++",
         segments=None,
-        membership="public",
+        membership=_setting("MEMBERSHIP"),
         max_rows=_number("MAX_ROWS"),
         max_rounds=300,
         features=int(features) if numbered else len(names),
@@ -51,6 +51,7 @@ def wanted() -> Federation:
         precision=_number("PRECISION"),
         server=_party("server"),
         clients=tuple(_party(f"client-{j + 1}") for j in range(clients())),
+        seed=_setting("SEED") or None,
     )
     return config.parse(config.dumps(made), ".env")
 
@@ -112,7 +113,7 @@ def finished(federation: Federation) -> bool:
         return False
     journal = Journal(state, federation.digest())
     try:
-        kept = journal.begin(b"")
+        kept = journal.begin()
         return kept.state is not None and kept.state.phase == "done"
     finally:
         journal.close()

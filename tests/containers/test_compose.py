@@ -58,16 +58,16 @@ def check(composer: Composer, clone: Path) -> None:
     """Labels and result are those of the whole protocol in memory, and of central Lloyd, on the same rows."""
     made = wanted(composer)
     parts, labels = written(clone, made)
-    seed = settings(composer)["SEED"]
+    coins = Coins(settings(composer)["SEED"].encode())
     agreed = plan.of(made)
     rows = [fixedpoint.quantise(part, made.bound, made.precision) for part in parts]
 
     def clustering(count: int) -> Clustering:
-        return Clustering(count, made.k, start=made.seeding, coins=Coins(seed.encode()), max_rounds=made.max_rounds)
+        return Clustering(count, made.k, start=made.seeding, coins=coins, max_rounds=made.max_rounds)
 
     in_memory = federation.run(agreed, rows, clustering)
     np.testing.assert_array_equal(labels, in_memory.labels)
-    np.testing.assert_array_equal(labels, helpers.pooled(made, parts, seed).labels)
+    np.testing.assert_array_equal(labels, helpers.pooled(made, parts).labels)
     summary = composer.logs("summary").rpartition("finished after")[2]  # of the last run
     assert summary.startswith(f" {in_memory.rounds} rounds")
     assert summary.count("labels.csv") == made.n

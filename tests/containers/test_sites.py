@@ -30,12 +30,6 @@ SIZES = [9000, 12000, 8000, 11000]
 USER = 10001
 LONG = 300.0  # a job of several seconds, on a machine that may be busy with other things
 
-SEED = """
-import sqlite3
-found = sqlite3.connect("/state/journal.sqlite").execute("SELECT hex(value) FROM facts WHERE name = 'seed'")
-print(found.fetchone()[0])
-"""
-
 
 def host_address() -> str:
     """Where containers of any network reach the host."""
@@ -142,7 +136,7 @@ class Sites:
         """These clients' labels, and the server's result, are those of central Lloyd."""
         result = json.loads(self.read("server", "result.json"))
         rows = fixedpoint.quantise(np.concatenate(self.parts), self.made.bound, self.made.precision)
-        coins = Coins(self.drawn())
+        coins = Coins(bytes.fromhex(result["seed"]))
         expected = central.run(rows, self.made.k, start=self.made.seeding, coins=coins, max_rounds=self.made.max_rounds)
         edges = dict(zip(self.made.roster, np.split(expected.labels, np.cumsum(SIZES)[:-1]), strict=True))
         for name in clients or self.made.roster:
@@ -150,12 +144,6 @@ class Sites:
             np.testing.assert_array_equal([int(line.rpartition(",")[2]) for line in lines], edges[name])
         assert (result["state"], result["rounds"]) == ("finished", expected.rounds)
         return expected
-
-    def drawn(self) -> bytes:
-        """What the server drew its start from: fresh coins, kept in its journal."""
-        volume = next(one["Name"] for one in inspect(self.container("server"))["Mounts"] if one["Type"] == "volume")
-        call = ["docker", "run", "--rm", "-v", f"{volume}:/state", self.image, "python", "-c", SEED]
-        return bytes.fromhex(run(*call).stdout)
 
     def read(self, party: str, name: str) -> str:
         """A file a party wrote, which is its own only."""
