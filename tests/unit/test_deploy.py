@@ -149,7 +149,7 @@ def test_settings_are_all_used_and_documented(compose: dict[str, Any]) -> None:
     for line in (ROOT / ".env").read_text().splitlines():
         name = line.removeprefix("# ").partition("=")[0]
         if "=" in line and name.replace("_", "").isalnum() and name.isupper():
-            assert f"${{{name}:-" in text, name
+            assert f"${{{name}:-" in text or f"${{{name}-" in text, name
             assert name.rstrip("0123456789") in readme, name
 
 
