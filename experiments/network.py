@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
+from experiments.workload import Size
 from secfc import local, plan
 
-ROWS, FEATURES, CLUSTERS = 16384, 100, 16
+REFERENCE = Size(16384, 100, 16)
 FEDERATIONS = ((5, 1), (16, 5))  # clients, privacy
 TARGET_SECONDS = 0.25
 _PARTS = ("compute_seconds", "transport_seconds", "waiting_seconds", "decode_seconds")
@@ -26,21 +28,30 @@ _PARTS = ("compute_seconds", "transport_seconds", "waiting_seconds", "decode_sec
 Row = dict[str, Any]
 
 
-def measure(clients: int, privacy: int, rounds: int, tick: Callable[[str], None]) -> Row:
-    """Mean seconds of a Lloyd round over one job, and its parts."""
+def measure(
+    clients: int,
+    privacy: int,
+    rounds: int,
+    tick: Callable[[str], None],
+    size: Size = REFERENCE,
+    rows: tuple[npt.NDArray[np.float64], float, int] | None = None,
+) -> Row:
+    """Mean seconds of a Lloyd round over one job, and its parts; `rows` are values, bound and precision of its rows."""
+    m, d, k = size.m, size.d, size.k
+    normal = np.random.default_rng(0).normal(size=(m, d))
+    values, bound, precision = (np.clip(normal, -8.0, 8.0), 8.0, 9) if rows is None else rows
     made = local.describe(
         clients,
-        k=CLUSTERS,
+        k=k,
         privacy=privacy,
-        max_rows=ROWS,
+        max_rows=m,
         max_rounds=rounds,
-        features=FEATURES,
-        bound=8.0,
-        precision=9,
+        features=d,
+        bound=bound,
+        precision=precision,
         seeding="random",
     )
     agreed = plan.of(made)
-    values = np.clip(np.random.default_rng(0).normal(size=(ROWS, FEATURES)), -8.0, 8.0)
     with tempfile.TemporaryDirectory(prefix="secfc-speed-") as folder:
         site = local.Local(made, Path(folder), environment={"SECFC_THREADS": "1"})
         site.prepare(np.array_split(values, clients))
@@ -49,9 +60,9 @@ def measure(clients: int, privacy: int, rounds: int, tick: Callable[[str], None]
         result = site.result()
     history = result["history"]
     row: Row = {
-        "m": ROWS,
-        "d": FEATURES,
-        "k": CLUSTERS,
+        "m": m,
+        "d": d,
+        "k": k,
         "n": clients,
         "t": privacy,
         "segments": agreed.segments,
@@ -59,8 +70,9 @@ def measure(clients: int, privacy: int, rounds: int, tick: Callable[[str], None]
         "lanes": agreed.field.lanes,
         "rounds": len(history),
         "round_s": _mean(history, "seconds"),
-        "full_rounds": sum(step["columns"] == CLUSTERS for step in history),
-        "full_round_s": _mean([step for step in history if step["columns"] == CLUSTERS], "seconds"),
+        "quickest_round_s": min(step["seconds"] for step in history),
+        "full_rounds": sum(step["columns"] == k for step in history),
+        "full_round_s": _mean([step for step in history if step["columns"] == k], "seconds"),
         "upload_bytes_per_round": _mean(history, "upload_bytes"),
         "sharing_s": result["seconds"]["sharing"],
     }
@@ -85,7 +97,7 @@ def _mean(history: list[dict[str, Any]], name: str) -> float | None:
 
 def table(rows: list[Row]) -> Table:
     """For people."""
-    out = Table(title=f"A round over mutual TLS, m={ROWS} d={FEATURES} k={CLUSTERS}, masked", title_justify="left")
+    out = Table(title=f"A round over mutual TLS, {REFERENCE}, masked", title_justify="left")
     names = (
         "clients",
         "responders",

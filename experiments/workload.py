@@ -45,11 +45,20 @@ class Size:
         return f"m={self.m} d={self.d} k={self.k}"
 
 
-def plan_for(size: Size) -> plan.Plan:
-    """The reference federation at this size, with the finest precision that needs no more than three lanes."""
+@dataclass(frozen=True)
+class Parties:
+    """n clients, of whom t may collude; ℓ segments, None: as many as fit."""
+
+    n: int = CLIENTS
+    t: int = PRIVACY
+    segments: int | None = SEGMENTS
+
+
+def plan_for(size: Size, who: Parties) -> plan.Plan:
+    """The federation at this size, with the finest precision that needs no more than three lanes."""
     for precision in range(40, -1, -1):
         wishes = plan.Wishes(
-            CLIENTS, PRIVACY, size.k, size.d, size.m, bound=_BOUND, precision=precision, segments=SEGMENTS
+            who.n, who.t, size.k, size.d, size.m, bound=_BOUND, precision=precision, segments=who.segments
         )
         made = plan.make(wishes)
         if made.field.lanes <= LANES:
@@ -60,8 +69,9 @@ def plan_for(size: Size) -> plan.Plan:
 class Workload:
     """A job after sharing: one client's shares, its labels before and after, and the uploads of R responders."""
 
-    def __init__(self, size: Size, seed: int = 1) -> None:
-        self.size, self.plan = size, plan_for(size)
+    def __init__(self, size: Size, seed: int = 1, who: Parties | None = None) -> None:
+        self.who = who or Parties()
+        self.size, self.plan = size, plan_for(size, self.who)
         self._random = np.random.default_rng(seed)
         self.rows = self._random.uniform(-_BOUND, _BOUND, (size.m, size.d))
         self.quantised = fixedpoint.quantise(self.rows, _BOUND, self.plan.wishes.precision)
@@ -71,8 +81,8 @@ class Workload:
         self.sizes = np.bincount(self.moved, minlength=size.k)
         self.columns = tuple(range(size.k))
         self.shape: Shape = self.plan.shape(size.m, self.sizes, self.columns)
-        self.keys = [(os.urandom(32), 1 if i % 2 else -1) for i in range(PRIVACY + 1)]
-        self.owners = np.array_split(np.arange(size.m), CLIENTS)
+        self.keys = [(os.urandom(32), 1 if i % 2 else -1) for i in range(self.who.t + 1)]
+        self.owners = np.array_split(np.arange(size.m), self.who.n)
         self.share_sets = [ShareSet(self.plan.code, self.quantised[part], prg.fresh_key()) for part in self.owners]
         self.responders = tuple(range(self.plan.responders))
         self._share()
@@ -255,4 +265,4 @@ class Workload:
 
     def sharing(self) -> Seconds:
         """One client's rows, encoded and packed for all n clients."""
-        return {"sharing_s": clock(lambda: self.share_sets[0].shares(range(CLIENTS)))}
+        return {"sharing_s": clock(lambda: self.share_sets[0].shares(range(self.who.n)))}

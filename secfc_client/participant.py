@@ -373,10 +373,11 @@ class Participant:
             raise Malformed("responders must be in roster order")
         if masks.assignment_digest(labels.astype("<i4").tobytes()) != request.assignment_digest:
             raise Malformed("the assignment is not the one the request speaks of")
-        if self.index in request.responders and self.phase is not Phase.ROUNDS:
+        asked = self.index in request.responders
+        if asked and self.phase is not Phase.ROUNDS:
             raise OutOfTurn("distances are wanted before all shares are here")
         self.guard.admit(request, labels)
-        return request if self.index in request.responders else None
+        return request if asked else None
 
     def answer(self, request: events.RoundRequest) -> Words:
         """The upload for a request that `handle` returned (heavy). The same request gives the same bytes."""

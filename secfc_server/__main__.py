@@ -172,7 +172,7 @@ class _Job:
         finally:
             await warming
             await checks.enter_graceful_shutdown()
-            await listener.stop(grace=2.0)
+            await listener.stop(grace=0.5 if stopped.done() else 2.0)
 
     async def _drive(self, service: Service, stopped: asyncio.Future[int]) -> int:
         monitor = progress.Monitor(self._coordinator)
@@ -184,10 +184,7 @@ class _Job:
                     line.update(monitor.line())
                 await asyncio.wait({stopped}, timeout=0.1)
                 if stopped.done():
-                    self._coordinator.fail(JobFailed("the server was stopped"), service.now())
-                    service.notify()
-                    await asyncio.sleep(0.2)  # lets followers hear it
-                    return stopped.result()
+                    return await self._stop(service, stopped.result())
             monitor.look(service.now())
         self._save()
         if self._coordinator.phase is Phase.FINISHED:
@@ -197,6 +194,15 @@ class _Job:
             self._open_centers()
         await asyncio.wait({stopped}, timeout=LINGER_SECONDS)
         return 0
+
+    async def _stop(self, service: Service, code: int) -> int:
+        """Somebody at the keyboard (SIGINT) calls the job off, and followers hear it. Whatever runs us (SIGTERM: a service
+        manager, a container engine) may start us again, so followers only lose the connection and come back."""
+        if code == exits.INTERRUPTED:
+            self._coordinator.fail(JobFailed("the server was stopped"), service.now())
+            service.notify()
+            await asyncio.sleep(0.2)  # lets followers hear it
+        return code
 
     def _over(self) -> bool:
         return self._coordinator.phase in (Phase.FINISHED, Phase.FAILED)

@@ -28,7 +28,7 @@ MAX_PEM_BYTES = 16 << 10
 RENEW = "ask whoever provisions for a new kit"
 _ECDSA = ec.ECDSA(hashes.SHA256())
 # All that `cryptography` raises for bytes that are not what they should be.
-_BAD_BYTES = (
+BAD_BYTES = (
     *(ValueError, TypeError, OverflowError, UnsupportedAlgorithm, InvalidSignature, x509.InvalidVersion),
     *(x509.DuplicateExtension, x509.ExtensionNotFound, x509.UnsupportedGeneralNameType),
 )
@@ -57,7 +57,7 @@ class Kit:
 
     def sign(self, message: bytes) -> bytes:
         """ECDSA on P-256 with SHA-256. TLS signs with this key too: open the message with its purpose."""
-        return _parse_key(self.key_pem, "the kit's key").sign(message, _ECDSA)
+        return parse_key(self.key_pem, "the kit's key").sign(message, _ECDSA)
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ def verify_signature(
     now: datetime | None = None,
 ) -> None:
     """Raise WrongSender unless this party of this federation signed, with a certificate valid now."""
-    ca = _parse_certificate(ca_pem, "the federation's ca.pem")
+    ca = parse_certificate(ca_pem, "the federation's ca.pem")
     try:
-        certificate = _parse_certificate(certificate_pem, "the certificate")
+        certificate = parse_certificate(certificate_pem, "the certificate")
         _check_chain(certificate, ca)
         _check_dates(certificate, ca, now or datetime.now(UTC))
         if _identity(certificate) != config.identity(federation_name, party_name):
             raise ConfigError("the certificate is another party's")
-        _p256(certificate).verify(signature, message, _ECDSA)
+        p256(certificate).verify(signature, message, _ECDSA)
     except InvalidSignature:
         raise WrongSender(f"the signature is not that of {party_name!a}; do not trust the message") from None
     except ConfigError as error:
@@ -128,7 +128,7 @@ def peek(der: bytes) -> Peek:
         san = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         names = tuple(san.get_values_for_type(x509.DNSName))
         return Peek(names, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
-    except _BAD_BYTES as error:
+    except BAD_BYTES as error:
         raise ConfigError("the peer's certificate cannot be read") from error
 
 
@@ -152,7 +152,7 @@ def _inspect(path: Path, now: datetime) -> tuple[Kit | None, list[Finding]]:
     """Read what can be read, then check all that was read. The kit is there only if all is well."""
     contents = _Contents(path)
     found = [_try("files", lambda: _read_files(contents))]
-    found.append(_try("key permissions", lambda: _permissions(path / "key.pem")))
+    found.append(_try("key permissions", lambda: check_permissions(path / "key.pem")))
     federation, ca, certificate, key = contents.federation, contents.ca, contents.certificate, contents.key
     if certificate is None:
         skipped = ("key matches", "chain", "dates", "identity")
@@ -196,13 +196,13 @@ def _read_files(contents: _Contents) -> str:
         contents.federation = config.load(path / "federation.toml")
 
     def read_ca() -> None:
-        contents.ca = _parse_certificate(contents.read("ca.pem"), str(path / "ca.pem"))
+        contents.ca = parse_certificate(contents.read("ca.pem"), str(path / "ca.pem"))
 
     def read_certificate() -> None:
-        contents.certificate = _parse_certificate(contents.read("cert.pem"), str(path / "cert.pem"))
+        contents.certificate = parse_certificate(contents.read("cert.pem"), str(path / "cert.pem"))
 
     def read_key() -> None:
-        contents.key = _parse_key(contents.read("key.pem"), str(path / "key.pem"))
+        contents.key = parse_key(contents.read("key.pem"), str(path / "key.pem"))
 
     for read in (read_federation, read_ca, read_certificate, read_key):
         attempt(read)
@@ -211,30 +211,31 @@ def _read_files(contents: _Contents) -> str:
     return f"{path}: federation.toml, ca.pem, cert.pem and key.pem can be read"
 
 
-def _parse_certificate(pem: bytes, where: str) -> x509.Certificate:
+def parse_certificate(pem: bytes, where: str) -> x509.Certificate:
     """Exactly one certificate: TLS would also trust further authorities, which nobody has looked at."""
     if len(pem) > MAX_PEM_BYTES:
         raise ConfigError(f"{where} is larger than {MAX_PEM_BYTES} bytes; {RENEW}")
     try:
         certificates = x509.load_pem_x509_certificates(pem)
-    except _BAD_BYTES as error:
+    except BAD_BYTES as error:
         raise ConfigError(f"{where} is not a PEM certificate; {RENEW}") from error
     if len(certificates) != 1:
         raise ConfigError(f"{where} holds {len(certificates)} certificates instead of one; {RENEW}")
     return certificates[0]
 
 
-def _parse_key(pem: bytes, where: str) -> ec.EllipticCurvePrivateKey:
+def parse_key(pem: bytes, where: str) -> ec.EllipticCurvePrivateKey:
+    """An unencrypted P-256 key."""
     try:
         key = serialization.load_pem_private_key(pem, password=None)
-    except _BAD_BYTES as error:
+    except BAD_BYTES as error:
         raise ConfigError(f"{where} is not an unencrypted PEM private key; {RENEW}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ConfigError(f"{where} is not a P-256 key; {RENEW}")
     return key
 
 
-def _permissions(key_path: Path) -> str:
+def check_permissions(key_path: Path) -> str:
     """Who else can read the key can be this party."""
     try:
         mode = key_path.stat().st_mode & 0o777
@@ -247,15 +248,16 @@ def _permissions(key_path: Path) -> str:
 
 
 def _key_matches(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> str:
-    if _p256(certificate) != key.public_key():
+    if p256(certificate) != key.public_key():
         raise ConfigError("key.pem does not belong to cert.pem; put back the pair that was provisioned together")
     return "key.pem belongs to cert.pem"
 
 
-def _p256(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
+def p256(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
+    """The certificate's key, which must be on P-256."""
     try:
         key = certificate.public_key()
-    except _BAD_BYTES as error:
+    except BAD_BYTES as error:
         raise ConfigError(f"the certificate's key cannot be read; {RENEW}") from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ConfigError(f"the certificate's key is not on P-256; {RENEW}")
@@ -264,15 +266,15 @@ def _p256(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
 
 def _check_chain(certificate: x509.Certificate, ca: x509.Certificate) -> str:
     """The signature first: what a stranger wrote into the extensions is not even parsed."""
-    _p256(ca)
+    p256(ca)
     try:
         certificate.verify_directly_issued_by(ca)
-    except _BAD_BYTES as error:
+    except BAD_BYTES as error:
         raise ConfigError(f"the certificate was not signed by this federation's authority; {RENEW}") from error
-    _p256(certificate)
+    p256(certificate)
     try:
         fit = _may_sign(ca) and _may_speak(certificate)
-    except _BAD_BYTES as error:
+    except BAD_BYTES as error:
         raise ConfigError(f"the certificate's extensions cannot be read; {RENEW}") from error
     if not fit:
         raise ConfigError(f"ca.pem may not sign, or the certificate may not serve and dial; {RENEW}")
@@ -298,7 +300,7 @@ def _check_dates(certificate: x509.Certificate, ca: x509.Certificate | None, now
             continue
         try:
             begin, end = one.not_valid_before_utc, one.not_valid_after_utc
-        except _BAD_BYTES as error:
+        except BAD_BYTES as error:
             raise ConfigError(f"{name}'s dates cannot be read; {RENEW}") from error
         if now < begin:
             advice = f"set this machine's clock, it says {now:%Y-%m-%d %H:%M} UTC"
@@ -314,7 +316,7 @@ def _identity(certificate: x509.Certificate) -> str:
     try:
         san = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         names = san.get_values_for_type(x509.DNSName)
-    except _BAD_BYTES as error:
+    except BAD_BYTES as error:
         raise ConfigError(f"the certificate names nobody; {RENEW}") from error
     ours = [name for name in names if name.lower().endswith(f".{IDENTITY_DOMAIN}")]
     if len(ours) != 1:

@@ -6,6 +6,9 @@ of which each certificate holds exactly one. All keys are P-256 with SHA-256: ev
     OUT/ca/       ca.pem  ca.key                                the authority; keep it offline after this
     OUT/<party>/  federation.toml  ca.pem  cert.pem  key.pem    for "server" and each client
     OUT/<client>/link.key                                       with ids = "linked": one secret, the same for all clients
+
+`provision` makes all of it at once. With `enrolment`, parties make their keys themselves; certificates come from the same
+`certify`, so both ways give the same kits.
 """
 
 from __future__ import annotations
@@ -41,22 +44,24 @@ class Authority:
 
 @dataclass(frozen=True)
 class Provisioned:
-    """What `provision` made: the kits (server first), the authority's folder, when the kits expire."""
+    """What `provision` made: the kits (server first), the authority's folder, when the kits (else the authority) expire."""
 
     kits: tuple[Path, ...]
     ca: Path
     expires: datetime
 
 
-def provision(federation: Federation, out: Path, *, days: int = 365, now: datetime | None = None) -> Provisioned:
-    """Make the authority and every party's kit under `out`, which must be new or empty."""
+def provision(
+    federation: Federation, out: Path, *, days: int = 365, now: datetime | None = None, ca_only: bool = False
+) -> Provisioned:
+    """Make the authority and (unless `ca_only`) every party's kit under `out`, which must be new or empty."""
     now = now or datetime.now(UTC)
-    _check_days(days)
-    _make_empty_folder(out)
+    check_days(days)
+    make_empty_folder(out)
     authority = make_authority(federation.name, days=max(days, AUTHORITY_DAYS), now=now)
     try:
         _write_authority(authority, out / "ca")
-        parties = (federation.server, *federation.clients)
+        parties = () if ca_only else (federation.server, *federation.clients)
         leaves = [_write_kit(authority, federation, party, out, days=days, now=now) for party in parties]
         if federation.ids == "linked":
             write_link_keys([out / client.name for client in federation.clients])
@@ -64,7 +69,7 @@ def provision(federation: Federation, out: Path, *, days: int = 365, now: dateti
         complaint = f"{error.filename or out}: cannot be written ({error.strerror})"
         raise ConfigError(f"{complaint}; delete what is in {out} and provision again") from error
     kits = tuple(out / party.name for party in parties)
-    return Provisioned(kits, out / "ca", min(leaf.not_valid_after_utc for leaf in leaves))
+    return Provisioned(kits, out / "ca", min(one.not_valid_after_utc for one in leaves or [authority.certificate]))
 
 
 def subject_names(federation_name: str, party: Party) -> tuple[str, ...]:
@@ -77,14 +82,33 @@ def make_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
+def authority_name(federation_name: str) -> x509.Name:
+    """Whom the authority's certificate names."""
+    return _common_name(f"SecFC authority of {federation_name}")
+
+
 def make_authority(federation_name: str, *, days: int, now: datetime) -> Authority:
     """A self-signed authority that can sign parties' certificates, and no further authorities."""
     key = make_key()
-    name = _common_name(f"SecFC authority of {federation_name}")
+    name = authority_name(federation_name)
     builder = _builder(name, name, key.public_key(), key.public_key(), (now, now + timedelta(days=days)))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_key_usage(authority=True), critical=True)
     return Authority(builder.sign(key, hashes.SHA256()), key)
+
+
+def certify(
+    authority: Authority,
+    federation: Federation,
+    party: Party,
+    public_key: ec.EllipticCurvePublicKey,
+    *,
+    days: int,
+    now: datetime,
+) -> x509.Certificate:
+    """This party's certificate. What it says comes from the federation file, never from whoever asks for it."""
+    names = subject_names(federation.name, party)
+    return issue_certificate(authority, public_key, party.name, names, days, now=now)
 
 
 def issue_certificate(
@@ -111,7 +135,8 @@ def issue_certificate(
     return builder.sign(authority.key, hashes.SHA256())
 
 
-def _check_days(days: int) -> None:
+def check_days(days: int) -> None:
+    """Refuse a lifetime that nobody can mean."""
     if not 1 <= days <= MAX_DAYS:
         raise ConfigError(f"certificates cannot last {days} days; choose 1 to {MAX_DAYS}")
 
@@ -162,7 +187,7 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _make_empty_folder(out: Path) -> None:
+def make_empty_folder(out: Path) -> None:
     """Overwriting keys that are in use would lock every party out, so an `out` with content is refused."""
     try:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -175,21 +200,18 @@ def _make_empty_folder(out: Path) -> None:
 
 def _write_authority(authority: Authority, folder: Path) -> None:
     folder.mkdir(mode=0o700)
-    _write_private(folder / "ca.key", private_pem(authority.key))
-    _write_public(folder / "ca.pem", certificate_pem(authority.certificate))
+    write_private(folder / "ca.key", private_pem(authority.key))
+    write_public(folder / "ca.pem", certificate_pem(authority.certificate))
 
 
 def _write_kit(
     authority: Authority, federation: Federation, party: Party, out: Path, *, days: int, now: datetime
 ) -> x509.Certificate:
     key, folder = make_key(), out / party.name
-    names = subject_names(federation.name, party)
-    certificate = issue_certificate(authority, key.public_key(), party.name, names, days, now=now)
+    certificate = certify(authority, federation, party, key.public_key(), days=days, now=now)
     folder.mkdir(mode=0o700)
-    _write_private(folder / "key.pem", private_pem(key))
-    _write_public(folder / "cert.pem", certificate_pem(certificate))
-    _write_public(folder / "ca.pem", certificate_pem(authority.certificate))
-    _write_public(folder / "federation.toml", dumps(federation).encode())
+    write_private(folder / "key.pem", private_pem(key))
+    write_public_part(authority, federation, certificate, folder)
     return certificate
 
 
@@ -197,7 +219,16 @@ def write_link_keys(kits: Iterable[Path]) -> None:
     """The clients' common key for linked IDs; the server never gets it."""
     key = os.urandom(identifiers.KEY_BYTES).hex().encode() + b"\n"
     for folder in kits:
-        _write_private(folder / LINK_KEY, key)
+        write_private(folder / LINK_KEY, key)
+
+
+def write_public_part(
+    authority: Authority, federation: Federation, certificate: x509.Certificate, folder: Path
+) -> None:
+    """A kit without its key."""
+    write_public(folder / "cert.pem", certificate_pem(certificate))
+    write_public(folder / "ca.pem", certificate_pem(authority.certificate))
+    write_public(folder / "federation.toml", dumps(federation).encode())
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:
@@ -211,11 +242,13 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
-def _write_private(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes) -> None:
+    """A new file for its owner only."""
     _write(path, content, 0o600)
 
 
-def _write_public(path: Path, content: bytes) -> None:
+def write_public(path: Path, content: bytes) -> None:
+    """A new file that anybody may read."""
     _write(path, content, 0o644)
 
 

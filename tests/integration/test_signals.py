@@ -55,20 +55,34 @@ def nothing_left(site: Local) -> None:
     until(lambda: not helpers.processes_with(str(site.folder)), "no process of the federation is left", 15)
 
 
-@BOTH
-def test_the_server_is_stopped_while_joining(tmp_path: Path, stack: ExitStack, number: signal.Signals) -> None:
+def test_the_server_is_interrupted_while_joining(tmp_path: Path, stack: ExitStack) -> None:
     """The exit code is the signal's; a client that waits hears it at once and ends too."""
     site, _ = site_of(tmp_path, stack)
     server, client = site.start("server"), site.start("client-1")
     joined(site, 1)
     began = time.monotonic()
-    code = helpers.signalled(server, number)
+    code = helpers.signalled(server, signal.SIGINT)
     assert time.monotonic() - began < 10
     assert until(lambda: client.poll() is not None and [client.returncode], "the client ends", 15) == [4]
     nothing_left(site)
     check_words(site, "client-1", "error: the job has failed: the server was stopped")
     check_words(site, "server", "stopped")
-    assert code == CODES[number]
+    assert code == 130
+
+
+def test_the_server_is_terminated_while_joining_and_takes_up_again(tmp_path: Path, stack: ExitStack) -> None:
+    """Whatever terminates a server may start it again (an engine, a service manager), so a client waits for it."""
+    site, parts = site_of(tmp_path, stack)
+    server, client = site.start("server"), site.start("client-1")
+    joined(site, 1)
+    assert helpers.signalled(server, signal.SIGTERM) == 143
+    check_words(site, "server", "stopped; start the same command again to go on")
+    until(lambda: helpers.said(site, "client-1", "cannot reach the server; trying on"), "the client tries on")
+    assert client.poll() is None
+    for name in ("server", "client-2", "client-3"):
+        site.start(name)
+    site.wait(60)
+    helpers.check_labels(site, parts)
 
 
 @BOTH
@@ -142,12 +156,11 @@ def test_a_client_stopped_in_rounds_takes_up_again_as_its_last_words_say(tmp_pat
 
 
 @pytest.mark.slow
-@BOTH
-def test_the_server_is_stopped_in_rounds(tmp_path: Path, stack: ExitStack, number: signal.Signals) -> None:
+def test_the_server_is_interrupted_in_rounds(tmp_path: Path, stack: ExitStack) -> None:
     site, _ = site_of(tmp_path, stack, rows=30000, k=32, precision=4)
     site.start_all()
     until(lambda: helpers.in_rounds(site), "rounds have begun")
-    code = helpers.signalled(site.processes["server"], number)
+    code = helpers.signalled(site.processes["server"], signal.SIGINT)
     for name in site.federation.roster:
         process = site.processes[name]
         assert until(lambda p=process: p.poll() is not None and [p.returncode], f"{name} ends", 15) == [4]
@@ -155,7 +168,20 @@ def test_the_server_is_stopped_in_rounds(tmp_path: Path, stack: ExitStack, numbe
         assert not site.labels_file(name).exists()
     nothing_left(site)
     check_words(site, "server", "stopped")
-    assert code == CODES[number]
+    assert code == 130
+
+
+@pytest.mark.slow
+def test_the_server_is_terminated_in_rounds_and_takes_up_again(tmp_path: Path, stack: ExitStack) -> None:
+    site, parts = site_of(tmp_path, stack, rows=30000, k=32, precision=4, max_rounds=40)
+    site.start_all()
+    until(lambda: helpers.in_rounds(site), "rounds have begun")
+    assert helpers.signalled(site.processes["server"], signal.SIGTERM) == 143
+    assert not site.result_file.exists()
+    site.start("server")
+    site.wait(120)
+    helpers.check_labels(site, parts)
+    check_words(site, "server", "going on with an unfinished job")
 
 
 # --- the demo ------------------------------------------------------------------------------------------------------------

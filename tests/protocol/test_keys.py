@@ -150,7 +150,8 @@ def test_one_fresh_nonce_changes_the_session_and_all_that_follows(kits: dict[str
         job.share()
     assert one.clients[0].session == same.clients[0].session != other.clients[0].session
     members = one.clients[0].members
-    assert events.holdings(one.clients[0].session, members) != events.holdings(other.clients[0].session, members)
+    held = [m.share_set for m in members]
+    assert events.holdings(one.clients[0].session, held) != events.holdings(other.clients[0].session, held)
     coins = [kept[each].coin for each in AGREED.roster]
     tossed = {start.tossed(job.clients[0].session, members, coins).seed for job in (one, same, other)}
     assert len(tossed) == 2

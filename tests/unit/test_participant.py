@@ -40,7 +40,10 @@ def newcomers() -> list[Participant]:
 
 @pytest.fixture
 def sharers() -> list[Participant]:
-    return introduced(FEDERATION, ROWS)
+    machines = introduced(FEDERATION, ROWS)
+    for machine in machines:  # where a start may begin is tested in test_start
+        vars(machine)["_check_start"] = lambda version, labels: None
+    return machines
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def reissued(kits: Path, tmp_path: Path, party: str, issued: datetime) -> Path:
     folder = Path(shutil.copytree(kits / party, tmp_path / party))
     authority_key = serialization.load_pem_private_key((kits / "ca" / "ca.key").read_bytes(), None)
     assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
-    authority = Authority(kit._parse_certificate((kits / "ca" / "ca.pem").read_bytes(), "ca.pem"), authority_key)
+    authority = Authority(kit.parse_certificate((kits / "ca" / "ca.pem").read_bytes(), "ca.pem"), authority_key)
     key, names = make_key(), [config.identity("trial", party)]
     leaf = issue_certificate(authority, key.public_key(), party, names, 10, now=issued)
     (folder / "cert.pem").write_bytes(certificate_pem(leaf))

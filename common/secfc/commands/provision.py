@@ -24,8 +24,9 @@ from secfc.provision import MAX_DAYS, Provisioned, provision, subject_names
     type=click.IntRange(1, MAX_DAYS),
     help="How long the parties' certificates last.",
 )
+@click.option("--ca-only", is_flag=True, help="Only the authority: parties make their keys with `secfc enroll`.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def command(federation_file: Path, out: Path, days: int, as_json: bool) -> None:
+def command(federation_file: Path, out: Path, days: int, ca_only: bool, as_json: bool) -> None:
     """Make a certificate authority and one kit (folder) for the server and for each client.
 
     \b
@@ -41,9 +42,12 @@ def command(federation_file: Path, out: Path, days: int, as_json: bool) -> None:
       secfc provision federation.toml --out kits
     """
     federation = config.load(federation_file)
-    made = provision(federation, out, days=days)
+    made = provision(federation, out, days=days, ca_only=ca_only)
     if as_json:
         click.echo(json.dumps(_report(federation, made)))
+    elif ca_only:
+        click.echo(f"{made.ca}: the authority. Keep it offline: whoever has ca.key can pretend to be anybody.")
+        click.echo(f"Next: each party runs `secfc enroll`; answer with  secfc sign ... --ca {made.ca}")
     else:
         _show(federation, made)
 

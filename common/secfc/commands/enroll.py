@@ -1,0 +1,39 @@
+"""`secfc enroll`: a party's key, made where it stays, and the request for its certificate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from secfc import config, enrolment
+
+
+@click.command("enroll")
+@click.argument("federation_file", metavar="FEDERATION.TOML", type=click.Path(path_type=Path))
+@click.option("--as", "name", required=True, metavar="NAME", help='Which party you are: a client\'s name, or "server".')
+@click.option(
+    "--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="New or empty folder: your kit."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def command(federation_file: Path, name: str, out: Path, as_json: bool) -> None:
+    """Make a key that never leaves this machine, and a request (DIR/request.pem) that holds no secret.
+
+    Send the request to whoever keeps the federation's authority, and tell them its fingerprint over a channel on which
+    they know you, say the telephone. They answer with `secfc sign`; put the answer's cert.pem and ca.pem into DIR, and
+    DIR is your kit.
+
+    \b
+    Example:
+      secfc enroll federation.toml --as hospital-a --out kit
+    """
+    request = enrolment.enrol(config.load(federation_file), name, out)
+    path = out / enrolment.REQUEST
+    if as_json:
+        click.echo(json.dumps({"party": name, "request": str(path), "fingerprint": request.fingerprint}))
+        return
+    click.echo(f"{path}: send this to whoever keeps the authority. Tell them its fingerprint on the telephone:")
+    click.echo(f"\n  {request.fingerprint}\n")
+    click.echo(f"{out / 'key.pem'}: never leaves this machine.")
+    click.echo(f"When the answer is here: copy its cert.pem and ca.pem into {out}, then  secfc check --kit {out}")

@@ -1,0 +1,78 @@
+"""`secfc health`: whether this party's own process serves, by the standard gRPC health service; for probes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import click
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from secfc import kit as kits
+from secfc import rpc
+from secfc.config import split_address
+from secfc.errors import Unavailable
+from secfc.kit import Kit
+
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where a process that listens everywhere is found
+
+
+@click.command("health")
+@click.option(
+    "--kit",
+    "kit_path",
+    required=True,
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The kit the process was started with.",
+)
+@click.option("--address", metavar="HOST:PORT", help="Where it listens; default: as federation.toml says.")
+@click.option(
+    "--timeout",
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    type=click.FloatRange(0.1, 600),
+    help="How long to wait for the answer.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a line.")
+def command(kit_path: Path, address: str | None, timeout: float, as_json: bool) -> None:
+    """Ask the process that runs with this kit on this machine whether it serves. Only a party of the federation gets an
+    answer, so the kit's own certificate is shown. Meant for a container's health check or a probe.
+
+    \b
+    Exit codes:
+      0  it serves
+      2  the kit is not in order
+      3  it does not answer, or does not serve (any more)
+
+    \b
+    Example:
+      secfc health --kit /etc/secfc/kit
+    """
+    kit = kits.load(kit_path)
+    where = address or local_address(kit)
+    split_address(where)
+    state = asyncio.run(_ask(kit, where, timeout))
+    if state != "SERVING":
+        raise Unavailable(f"{kit.party_name} at {where} is {state}")
+    click.echo(json.dumps({"party": kit.party_name, "address": where, "state": state}) if as_json else state.lower())
+
+
+def local_address(kit: Kit) -> str:
+    """Where this party's process can be dialled on its own machine."""
+    host, port = split_address(kit.federation.party(kit.party_name).bind)
+    host = _ANYWHERE.get(host, host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _ask(kit: Kit, address: str, timeout: float) -> str:
+    async with rpc.channel(kit, kit.party_name, address) as channel:
+        try:
+            request = health_pb2.HealthCheckRequest()
+            reply = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout)
+        except aio.AioRpcError as error:
+            raise rpc.error_of(error, f"{kit.party_name} at {address}") from None
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status))

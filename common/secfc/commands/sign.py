@@ -1,0 +1,55 @@
+"""`secfc sign`: the authority's answer to `secfc enroll`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from secfc import config, enrolment, kit
+from secfc.provision import MAX_DAYS
+
+
+@click.command("sign")
+@click.argument("federation_file", metavar="FEDERATION.TOML", type=click.Path(path_type=Path))
+@click.argument("request_file", metavar="REQUEST.PEM", type=click.Path(path_type=Path))
+@click.option(
+    "--ca", required=True, metavar="DIR", type=click.Path(path_type=Path), help="The authority `secfc provision` made."
+)
+@click.option(
+    "--fingerprint", required=True, metavar="HEX", help="As the site told you; spaces and case do not matter."
+)
+@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="New or empty folder.")
+@click.option(
+    "--days",
+    default=365,
+    show_default=True,
+    type=click.IntRange(1, MAX_DAYS),
+    help="How long the certificate lasts.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def command(
+    federation_file: Path, request_file: Path, ca: Path, fingerprint: str, out: Path, days: int, as_json: bool
+) -> None:
+    """Answer a site's request: DIR gets cert.pem, ca.pem and federation.toml, a kit without its key.
+
+    Names and addresses in the certificate are those of FEDERATION.TOML; of the request only the key is used. The
+    fingerprint must come from the site itself, over a channel on which you know who speaks.
+
+    \b
+    Example:
+      secfc provision federation.toml --out authority --ca-only
+      secfc sign federation.toml request.pem --ca authority/ca --fingerprint "1a2b ..." --out answer
+    """
+    federation = config.load(federation_file)
+    authority = enrolment.load_authority(ca, federation)
+    request = enrolment.read_request(config.read_small_file(request_file, kit.MAX_PEM_BYTES), federation)
+    certificate = enrolment.sign(authority, federation, request, fingerprint, out, days=days)
+    expires = certificate.not_valid_after_utc
+    if as_json:
+        click.echo(json.dumps({"party": request.party.name, "answer": str(out), "expires": expires.isoformat()}))
+        return
+    click.echo(
+        f"{out}: the answer for {request.party.name}, valid until {expires:%Y-%m-%d}. It holds no secret; send it."
+    )

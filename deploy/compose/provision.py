@@ -1,0 +1,164 @@
+"""Step 2 of `docker compose up`: kits and example rows, made once; a new job, if the last one is finished.
+
+    /kits/<party>   that party's volume: its kit, its state, and for a client its example rows (rows.csv)
+    /out/<party>    where it will write
+
+Kits are made when there are none, when the settings have changed or when they have expired. A job that was stopped half-way
+goes on. After a finished one (the server's journal says so) everybody's state and results are removed, and the next begins.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from secfc import config, kit, plan, provision
+from secfc.config import Federation, Party
+from secfc.errors import ConfigError, SecfcError
+from secfc_server.journal import Journal
+
+KITS, OUT = Path("/kits"), Path("/out")
+PORT = 7000
+PROFILE = "clients-"
+RESULTS = ("result.json", "labels.csv")
+
+
+def wanted() -> Federation:
+    """The federation that the settings of .env describe."""
+    features = _setting("FEATURES")
+    names = tuple(name.strip() for name in features.split(","))
+    numbered = features.isdigit()
+    made = Federation(
+        name="compose",
+        k=_number("K"),
+        privacy=_number("PRIVACY"),
+        dropouts=_number("DROPOUTS"),
+        liars=0,
+        uploads="masked",
+        seeding="k-means++",
+        segments=None,
+        membership=_setting("MEMBERSHIP"),
+        max_rows=_number("MAX_ROWS"),
+        max_rounds=300,
+        features=int(features) if numbered else len(names),
+        feature_names=None if numbered else names,
+        bound=float(_number("BOUND")),
+        precision=_number("PRECISION"),
+        server=_party("server"),
+        clients=tuple(_party(f"client-{j + 1}") for j in range(clients())),
+        seed=_setting("SEED") or None,
+    )
+    return config.parse(config.dumps(made), ".env")
+
+
+def clients() -> int:
+    """How many clients the profile starts."""
+    profile = _setting("COMPOSE_PROFILES")
+    if not profile.startswith(PROFILE) or not profile.removeprefix(PROFILE).isdigit():
+        raise ConfigError("COMPOSE_PROFILES must be clients-3, clients-5 or clients-10; correct it in .env")
+    return int(profile.removeprefix(PROFILE))
+
+
+def _party(name: str) -> Party:
+    return Party(name=name, address=f"{name}:{PORT}", bind=f"0.0.0.0:{PORT}", names=())
+
+
+def _setting(name: str) -> str:
+    return os.environ.get(name, "").strip()
+
+
+def _number(name: str) -> int:
+    try:
+        return int(_setting(name))
+    except ValueError:
+        raise ConfigError(f"{name} must be a whole number, not {_setting(name)!a}; correct it in .env") from None
+
+
+def example_rows(federation: Federation, rows: int) -> list[np.ndarray]:
+    """A seeded mixture of k clusters, dealt over the clients."""
+    rng = np.random.default_rng(0)
+    centres = rng.uniform(-0.4, 0.4, size=(federation.k, federation.features))
+    truth = rng.integers(0, federation.k, rows * federation.n)
+    values = centres[truth] + rng.normal(scale=0.1, size=(len(truth), federation.features))
+    return np.array_split(np.clip(values, -1.0, 1.0).round(4) * federation.bound, federation.n)
+
+
+def write_example(federation: Federation) -> None:
+    """Each client's rows into its own volume, named as the federation names them."""
+    header = ",".join(federation.feature_names or [f"x{f + 1}" for f in range(federation.features)])
+    for client, part in zip(federation.roster, example_rows(federation, _number("ROWS")), strict=True):
+        path = KITS / client / "rows.csv"
+        np.savetxt(path, part, fmt="%.6g", delimiter=",", header=header, comments="")
+        path.chmod(0o600)
+
+
+def as_wanted(federation: Federation, party: str) -> bool:
+    """Whether this party's volume holds a sound kit of this federation."""
+    try:
+        loaded = kit.load(KITS / party)
+    except SecfcError:
+        return False
+    return (loaded.party_name, loaded.federation) == (party, federation)
+
+
+def finished(federation: Federation) -> bool:
+    """Whether the server has finished the job it has a journal of."""
+    state = KITS / "server" / "state"
+    if not state.exists():
+        return False
+    journal = Journal(state, federation.digest())
+    try:
+        kept = journal.begin()
+        return kept.state is not None and kept.state.phase == "done"
+    finally:
+        journal.close()
+
+
+def make_kits(federation: Federation) -> None:
+    """A fresh authority, of which nothing is kept, and every party's kit in its own volume."""
+    for volume in KITS.iterdir():
+        for path in volume.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with tempfile.TemporaryDirectory() as name:
+        made = provision.provision(federation, Path(name) / "kits")
+        for folder in made.kits:
+            for path in folder.iterdir():
+                shutil.copy2(path, KITS / folder.name / path.name)
+    write_example(federation)
+
+
+def new_job() -> None:
+    """Remove what the last job left."""
+    for volume in KITS.iterdir():
+        shutil.rmtree(volume / "state", ignore_errors=True)
+        for result in RESULTS:
+            (OUT / volume.name / result).unlink(missing_ok=True)
+
+
+def main() -> int:
+    try:
+        federation = wanted()
+        plan.of(federation)
+        if not all(as_wanted(federation, party) for party in ("server", *federation.roster)):
+            make_kits(federation)
+            new_job()
+            said = "new kits and example rows"
+        elif finished(federation):
+            new_job()
+            said = "the kits are in order; a new job begins"
+        else:
+            said = "the kits are in order; an unfinished job goes on"
+    except SecfcError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    sys.stdout.write(f"{federation.n} clients, k = {federation.k}, privacy = {federation.privacy}: {said}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

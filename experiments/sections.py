@@ -1,0 +1,192 @@
+"""The sections of docs/results.md, each made from a result; every figure in them comes from the files of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from experiments import figure1, kfed, peers
+from experiments.plots import NAMES, seconds_text
+
+Row = dict[str, Any]
+Lines = list[str]
+QUIET = 0.8
+NEAR = 3.0  # accuracies within so many points of the paper's count as reproducing it
+YARDSTICKS = ("chance", "other order")
+UNRELATED = (
+    "Where only the yardsticks come near the paper's figure, that figure is what labels give that have nothing to do with "
+    "the rows. No setting of k-FED that we tried does that; labels and classes in different orders would. We cannot know "
+    "which it was."
+)
+
+
+def grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> Lines:
+    """A Markdown table; the first column is text, the others are figures."""
+    rule = ["---"] + ["---:"] * (len(head) - 1)
+    return ["| " + " | ".join(row) + " |" for row in (head, rule, *body)] + [""]
+
+
+def _spread(row: Row) -> str:
+    paper = "" if row["paper_mean"] is None else f" (paper {row['paper_mean']:.1f} ± {row['paper_std']:.1f})"
+    return f"**{row['mean']:.1f} ± {row['std']:.1f}**{paper}"
+
+
+def _quick(result: Row) -> Lines:
+    return ["*Measured with `--quick`: small sizes, few runs.*", ""] if result["asked"].get("quick") else []
+
+
+def accuracy(result: Row, plot: str) -> Lines:
+    """One of the three tables."""
+    rows, asked = result["rows"], result["asked"]
+    cells = list(dict.fromkeys((row["setting"], row["most"]) for row in rows))
+    by = {(row["method"], row["setting"], row["most"]): row for row in rows}
+    head = ["accuracy, %"] + [f"{setting}, k′ = {most}" for setting, most in cells]
+    body = [[name] + [_spread(by[method, *cell]) for cell in cells] for method, name in NAMES.items()]
+    out = _quick(result) + grid(head, body) + [f"![{asked['title']}]({plot})", ""]
+    equal = [one for row in rows if row["method"] == "secfc" for one in row["equal"]]
+    rounds = [one for row in rows if row["method"] == "secfc" for one in row["rounds"]]
+    out += [
+        f"{asked['runs']} runs, seeds {asked['seed']} to {asked['seed'] + asked['runs'] - 1}. SecFC's labels equalled "
+        f"central Lloyd's in every row in {sum(equal)} of {len(equal)} cells, after {min(rounds)} to {max(rounds)} rounds.",
+        "",
+    ]
+    if any(row["nearest_mean"] != row["mean"] for row in rows):
+        out += ["The same against the closest true centre instead of the component a row was drawn from:", ""]
+        nearest = [[name] + [_nearest(by[method, *cell]) for cell in cells] for method, name in NAMES.items()]
+        out += grid(head, nearest)
+    return out
+
+
+def _nearest(row: Row) -> str:
+    return f"{row['nearest_mean']:.1f} ± {row['nearest_std']:.1f}"
+
+
+def settings(result: Row, plot: str) -> Lines:
+    """What k-FED does under other settings, and which of them come near the paper's figures."""
+    rows = result["rows"]
+    cells = list(dict.fromkeys((row["sigma"], row["k"], row["most"]) for row in rows))
+    by = {(row["variant"], row["sigma"], row["k"], row["most"]): row for row in rows}
+    names = [variant.name for variant in kfed.VARIANTS]
+    head = ["k-FED's accuracy, %"] + [f"σ={sigma:g} k={k} k′={most}" for sigma, k, most in cells]
+    body = [[name] + [f"{by[name, *cell]['mean']:.1f}" for cell in cells] for name in names]
+    paper = {cell: by[names[0], *cell]["paper_mean"] for cell in cells}
+    body.append(["*the paper*"] + ["–" if paper[cell] is None else f"*{paper[cell]:.1f}*" for cell in cells])
+    out = _quick(result) + grid(head, body) + [f"![k-FED by setting]({plot})", ""]
+    known = [cell for cell in cells if paper[cell] is not None]
+    near = {cell: [name for name in names if abs(by[name, *cell]["mean"] - paper[cell]) <= NEAR] for cell in known}
+    widest = [cell for cell in known if cell[1] == cell[2]]
+    out += ["* " + _widest(cell, paper[cell], near[cell], by, names) for cell in widest]
+    out += ["* " + _narrower(cell, paper[cell], near[cell]) for cell in known if cell not in widest]
+    if any(near[cell] and set(near[cell]) <= set(YARDSTICKS) for cell in widest):
+        out += ["", UNRELATED]
+    return [*out, ""]
+
+
+def _widest(
+    cell: tuple[float, int, int], paper: float, near: Sequence[str], by: dict[Any, Row], names: Sequence[str]
+) -> str:
+    sigma, k, _ = cell
+    means = {name: by[name, *cell]["mean"] for name in names if name not in YARDSTICKS}
+    least = min(means, key=lambda name: means[name])
+    return (
+        f"σ = {sigma:g}, k = k′ = {k}: the paper has {paper:.1f} %. Within {NEAR:g} points of it: "
+        f"{'; '.join(near) or 'none'}. As its authors have it: {means[names[0]]:.1f} %; the worst setting of k-FED tried "
+        f"({least}): {means[least]:.1f} %; labels dealt by lot: {by['chance', *cell]['mean']:.1f} %."
+    )
+
+
+def _narrower(cell: tuple[float, int, int], paper: float, near: Sequence[str]) -> str:
+    sigma, k, most = cell
+    return f"σ = {sigma:g}, k = {k}, k′ = {most}: the paper has {paper:.1f} %. Near it: {'; '.join(near) or 'none'}."
+
+
+def run_times(result: Row, plot: str) -> Lines:
+    """Figure 1."""
+    rows = result["rows"]
+    head = ["varied", "n", "t", "d", "m", *figure1.PARTS.values(), "upload", "quiet"]
+    body = []
+    for row in rows:
+        times = ["–" if row.get(name) is None else seconds_text(row[name]) for name in figure1.PARTS]
+        sizes = [str(row[name]) for name in "ntdm"]
+        body.append([row["sweep"], *sizes, *times, f"{row['upload_bytes'] / 1e6:.2f} MB", f"{row['quiet']:.2f}"])
+    compute = ("client_round_s", "client_masked_round_s", "server_s")
+    worst = max(row[name] for row in rows for name in compute)
+    network = [row["network_round_s"] for row in rows if row["network_round_s"] is not None]
+    out = [*_quick(result), f"![Run time]({plot})", "", *grid(head, body)]
+    out += [
+        f"The slowest part of an iteration took {seconds_text(worst)}, the slowest whole round over TLS "
+        f"{seconds_text(max(network)) if network else '(not measured)'}; the paper: under {figure1.PAPER_SECONDS:g} s.",
+        "",
+    ]
+    return out + _noise([row["quiet"] for row in rows])
+
+
+def contest(result: Row, plot: str) -> Lines:
+    """SecFC and its peers."""
+    rows = result["rows"]
+    out = [*_quick(result), f"![Peers]({plot})", ""]
+    for size in dict.fromkeys(row["size"] for row in rows):
+        own = [row for row in rows if row["size"] == size]
+        some = next(row for row in own if row["seconds"] is not None)
+        out += [
+            f"{size}, n = {some['n']}, t = {some['t']}, {some['threads']} threads, {some['iterations']} iterations:",
+            "",
+        ]
+        body = [_peer(row) for row in own]
+        head = [
+            "",
+            "seconds an iteration",
+            "bytes an iteration",
+            "accuracy",
+            "rows unlike Lloyd",
+            "quiet",
+            "who learns what",
+        ]
+        out += grid(head, body)
+    return out + _noise([row["quiet"] for row in rows if row["seconds"] is not None])
+
+
+def _peer(row: Row) -> list[str]:
+    name, *figures, learns = peers.cells_of(row)
+    version = f" {row['version']}" if row.get("version") else ""
+    return [name + version, *figures, f"{row['quiet']:.2f}" if row["seconds"] is not None else "–", learns]
+
+
+def _noise(quiet: Sequence[float]) -> Lines:
+    low = min(quiet)
+    if low >= QUIET:
+        return ["The machine was quiet throughout.", ""]
+    return [
+        f"`quiet` is 1 when no other job ran and fell to {low:.2f} here: **the machine was shared with other work while "
+        "this was measured.** Read the seconds as upper limits, compare only within one table, and measure on a quiet "
+        "machine before you rely on a ratio.",
+        "",
+    ]
+
+
+def speed(rows: Sequence[Row]) -> Lines:
+    """One round against one scikit-learn iteration."""
+    head = ["", *(f"m={row['m']} d={row['d']} k={row['k']}" for row in rows)]
+    figures: dict[str, Callable[[Row], str]] = {
+        "one scikit-learn iteration": lambda row: seconds_text(row["sklearn_iteration_s"]),
+        "a client's round": lambda row: f"{row['client_round_ratio']:.2f} ×",
+        "a client's round, masked": lambda row: f"{row['client_masked_round_ratio']:.2f} ×",
+        "the server's round": lambda row: f"{row['server_ratio']:.2f} ×",
+        "… after the last chunk": lambda row: f"{row['server_after_last_ratio']:.2f} ×",
+        "masks over bare AES-CTR": lambda row: f"{row['mask_over_aes']:.2f} ×",
+        "quiet": lambda row: f"{row['quiet']:.2f}",
+    }
+    return grid(head, [[name, *(text(row) for row in rows)] for name, text in figures.items()]) + _noise(
+        [row["quiet"] for row in rows]
+    )
+
+
+def network(rows: Sequence[Row]) -> Lines:
+    """Whole rounds over TLS."""
+    head = ["clients", "t", "a round", "compute", "transport", "waiting", "decoding", "uploads a round"]
+    names = ("round_s", "compute_s", "transport_s", "waiting_s", "decode_s")
+    body = []
+    for row in rows:
+        times = [seconds_text(row[name]) for name in names]
+        body.append([str(row["n"]), str(row["t"]), *times, f"{row['upload_bytes_per_round'] / 1e6:.1f} MB"])
+    return grid(head, body)

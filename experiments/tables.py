@@ -1,0 +1,196 @@
+"""The paper's accuracy tables: central Lloyd, k-FED and SecFC on the same rows, for several k′.
+
+A cell is one run of one setting with one k′. Central Lloyd does not depend on k′, so a run of a setting has one cell of it.
+SecFC is really run in every cell, on rows dealt anew, with its whole protocol (start included) in memory; the start is the
+same because it is drawn by the same public coins and rows keep their numbers. That its labels equal central Lloyd's in every
+row is asserted; a cell in which they do not ends the experiment with an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.table import Table
+
+from experiments import kmeans_fed, output, plots
+from experiments.accuracy import accuracy, mean_std
+from experiments.mixtures import Rows, deal
+from experiments.output import Cells, Row, Tick
+from secfc import central, federation, fixedpoint, plan
+from secfc.coins import Coins
+from secfc.errors import JobFailed
+from secfc.lloyd import Clustering
+
+Labels = npt.NDArray[np.int32]
+START = "separation"
+METHODS = {"central": "central Lloyd", "kfed": "k-FED", "secfc": "SecFC"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A block of a table: the rows of a run, how many clients, which k′, and the paper's figures (mean, std) by method."""
+
+    title: str
+    parameters: Row
+    clients: int
+    privacy: int
+    most: tuple[int, ...]
+    rows: Callable[[int], Rows]
+    paper: dict[str, tuple[tuple[float, float], ...]]
+
+
+class Run:
+    """One run of a setting: its rows and central Lloyd's labels, made when a cell needs them."""
+
+    def __init__(self, setting: Setting, seed: int) -> None:
+        self.setting, self.seed = setting, seed
+        self._rows: Rows | None = None
+        self._central: central.Central | None = None
+
+    @property
+    def rows(self) -> Rows:
+        self._rows = self._rows or self.setting.rows(self.seed)
+        return self._rows
+
+    @property
+    def coins(self) -> Coins:
+        return Coins(f"experiments {self.seed}".encode())
+
+    @property
+    def quantised(self) -> npt.NDArray[np.int64]:
+        return fixedpoint.quantise(self.rows.values, self.rows.bound, self.rows.precision)
+
+    def reference(self) -> central.Central:
+        """Central Lloyd in exact integers, from the same start and with the same rule for empty clusters."""
+        if self._central is None:
+            self._central = central.run(self.quantised, self.rows.clusters, start=START, coins=self.coins)
+        return self._central
+
+    def central(self) -> Row:
+        result = self.reference()
+        return self._figures(result.labels) | {"rounds": result.rounds, "converged": result.converged}
+
+    def kfed(self, most: int) -> Row:
+        """k-FED on rows dealt by k′."""
+        parts = deal(self.rows.truth, self.setting.clients, most, self.seed)
+        found = kmeans_fed.cluster([self.rows.values[at] for at in parts], most, self.rows.clusters, self.seed)
+        return self._figures(gather(parts, found.labels)) | {"bytes": found.bytes_sent}
+
+    def secfc(self, most: int) -> Row:
+        """The whole protocol on rows dealt by k′; raises JobFailed unless all labels equal central Lloyd's."""
+        parts = deal(self.rows.truth, self.setting.clients, most, self.seed)
+        result = federation.run(self.plan(), [self.quantised[at] for at in parts], self._machine, positions=parts)
+        expected = self.reference()
+        differ = int((result.labels != expected.labels).sum())
+        if differ or result.rounds != expected.rounds:
+            raise JobFailed(
+                f"{self.setting.title}, k' = {most}, seed {self.seed}: SecFC differs from central Lloyd in {differ} rows "
+                f"after {result.rounds} rounds (central: {expected.rounds}); this must not happen, please report it"
+            )
+        return self._figures(result.labels) | {"rounds": result.rounds, "equal": True}
+
+    def plan(self) -> plan.Plan:
+        """Masked uploads, the largest ℓ that fits."""
+        return plan.make(
+            plan.Wishes(
+                clients=self.setting.clients,
+                privacy=self.setting.privacy,
+                clusters=self.rows.clusters,
+                features=self.rows.values.shape[1],
+                max_rows=len(self.rows.values),
+                bound=self.rows.bound,
+                precision=self.rows.precision,
+            )
+        )
+
+    def _machine(self, rows: int) -> Clustering:
+        return Clustering(rows, self.rows.clusters, start=START, coins=self.coins)
+
+    def _figures(self, labels: npt.ArrayLike) -> Row:
+        return {"accuracy": accuracy(self.rows.truth, labels), "accuracy_nearest": accuracy(self.rows.nearest, labels)}
+
+
+def gather(parts: Sequence[npt.NDArray[np.int64]], labels: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    """The clients' labels in the order of all rows."""
+    out = np.empty(sum(len(part) for part in parts), dtype=np.int64)
+    for at, own in zip(parts, labels, strict=True):
+        out[at] = own
+    return out
+
+
+def measure(name: str, settings: Sequence[Setting], runs: int, seed: int, folder: Path) -> list[Row]:
+    """All cells of a table, then one row a setting, k′ and method."""
+    cells = Cells(folder, name)
+    steps = runs * sum(1 + 2 * len(setting.most) for setting in settings)
+    rows: list[Row] = []
+    with output.progress(name, steps) as step:
+        for setting in settings:
+            found = [_one_run(cells, setting, seed + number, step) for number in range(runs)]
+            rows += [_row(setting, method, most, found) for most in setting.most for method in METHODS]
+    return rows
+
+
+def _one_run(cells: Cells, setting: Setting, seed: int, step: Tick) -> dict[tuple[str, int], Row]:
+    run, found = Run(setting, seed), {}
+    asked = setting.parameters | {"n": setting.clients, "t": setting.privacy, "start": START, "seed": seed}
+
+    def cell(method: str, most: int, work: Callable[[], Row]) -> None:
+        step(f"{setting.title}, k′ = {most}, seed {seed}: {METHODS[method]}")
+        name = f"{method}-{setting.title.replace(' ', '')}-{most}-seed{seed}"
+        found[method, most] = cells.get(name, asked | {"method": method, "most": most}, work)
+
+    cell("central", 0, run.central)
+    for most in setting.most:
+        cell("kfed", most, lambda most=most: run.kfed(most))  # type: ignore[misc]
+        cell("secfc", most, lambda most=most: run.secfc(most))  # type: ignore[misc]
+        found["central", most] = found["central", 0]
+    return found
+
+
+def _row(setting: Setting, method: str, most: int, found: Sequence[dict[tuple[str, int], Row]]) -> Row:
+    own = [one[method, most] for one in found]
+    mean, std = mean_std([figures["accuracy"] for figures in own])
+    nearest, nearest_std = mean_std([figures["accuracy_nearest"] for figures in own])
+    paper = setting.paper.get(method)
+    paper_mean, paper_std = paper[setting.most.index(most)] if paper else (None, None)
+    row: Row = {"setting": setting.title} | setting.parameters | {"n": setting.clients, "t": setting.privacy}
+    row |= {"most": most, "method": method, "mean": mean, "std": std, "paper_mean": paper_mean, "paper_std": paper_std}
+    row |= {"nearest_mean": nearest, "nearest_std": nearest_std, "accuracies": [one["accuracy"] for one in own]}
+    if method != "kfed":
+        row["rounds"] = [figures["rounds"] for figures in own]
+    if method == "secfc":
+        row["equal"] = [figures["equal"] for figures in own]
+    return row
+
+
+def table(result: Row) -> Table:
+    """Methods down, k′ across, the paper's figure below ours."""
+    title, rows = result["asked"]["title"], result["rows"]
+    out = Table(title=title, title_justify="left", caption="below: the paper's figure", caption_justify="left")
+    cells = list(dict.fromkeys((row["setting"], row["most"]) for row in rows))
+    out.add_column("accuracy, %")
+    for setting, most in cells:
+        out.add_column(f"{setting}\nk′ = {most}", justify="right")
+    for method, name in METHODS.items():
+        own = {(row["setting"], row["most"]): row for row in rows if row["method"] == method}
+        out.add_row(name, *(both(own[cell]) for cell in cells))
+    return out
+
+
+def both(row: Row) -> str:
+    """Ours over the paper's."""
+    paper = "–" if row["paper_mean"] is None else f"{row['paper_mean']:.1f} ± {row['paper_std']:.1f}"
+    return f"{row['mean']:.1f} ± {row['std']:.1f}\n[dim]{paper}[/]"
+
+
+def run(name: str, title: str, settings: Sequence[Setting], asked: Row, folder: Path) -> Row:
+    """Measure, write and draw a table."""
+    output.say_seeds(name, asked["seed"], asked["runs"])
+    rows = measure(name, settings, asked["runs"], asked["seed"], folder)
+    plots.accuracies(rows, title, folder / f"{name}.png")
+    return output.write(folder, name, asked | {"title": title}, rows)

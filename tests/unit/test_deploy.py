@@ -1,0 +1,172 @@
+"""What is in deploy/ and docker-compose.yml says what it should; nothing here needs a container engine or a cluster."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PARTIES = ("server", "client")
+KIT = ("federation.toml", "ca.pem", "cert.pem", "key.pem")
+VERSIONS = ("1.29", "1.33", "1.37")
+
+
+def manifests(party: str) -> list[dict[str, Any]]:
+    folder = ROOT / "deploy" / "kubernetes" / party
+    names = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    return [one for name in names for one in yaml.safe_load_all((folder / name).read_text())]
+
+
+def of_kind(party: str, kind: str) -> dict[str, Any]:
+    return next(one for one in manifests(party) if one["kind"] == kind)
+
+
+def pod(party: str) -> dict[str, Any]:
+    found: dict[str, Any] = of_kind(party, "Job")["spec"]["template"]["spec"]
+    return found
+
+
+# --- kubernetes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("party", PARTIES)
+def test_manifests_are_what_the_api_takes(party: str, version: str) -> None:
+    for one in manifests(party):
+        kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_the_schema_would_notice() -> None:
+    job = of_kind("client", "Job")
+    job["spec"]["template"]["spec"]["containers"][0]["startupProb"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(job, VERSIONS[-1], strict=True)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl, which renders kustomizations, is not installed")
+@pytest.mark.parametrize("party", PARTIES)
+def test_kustomize_renders_what_the_api_takes(party: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(ROOT / "deploy" / "kubernetes" / party, tmp_path / party)
+    (folder / "kit").mkdir(exist_ok=True)
+    for name in KIT:
+        (folder / "kit" / name).write_text(name)
+    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=60, check=True)
+    made = list(yaml.safe_load_all(done.stdout))
+    for one in made:
+        kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
+        assert one["kind"] == "Namespace" or one["metadata"]["namespace"] == "secfc"
+    secret = next(one for one in made if one["kind"] == "Secret")
+    assert (secret["metadata"]["name"], set(secret["data"])) == (f"secfc-{party}-kit", set(KIT))
+    job = next(one for one in made if one["kind"] == "Job")["spec"]["template"]["spec"]
+    assert {one["image"] for one in job["containers"] + job["initContainers"]} == {"registry.example/secfc:0.1"}
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_pods_are_contained_and_looked_after(party: str) -> None:
+    spec = pod(party)
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] == 10001
+    assert spec["automountServiceAccountToken"] is False
+    for one in spec["containers"] + spec["initContainers"]:
+        context = one["securityContext"]
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert "memory" in one["resources"]["limits"]
+        assert {"cpu", "memory"} <= set(one["resources"]["requests"])
+    main = spec["containers"][0]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert main[probe]["exec"]["command"][:2] == ["secfc", "health"]
+    mounted = {mount["name"]: mount for mount in main["volumeMounts"]}
+    assert mounted["kit"]["readOnly"] is True
+    assert "secret" not in mounted  # only its copy, which belongs to the user alone
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_names_in_manifests_fit_together(party: str) -> None:
+    job, service, policy = (of_kind(party, kind) for kind in ("Job", "Service", "NetworkPolicy"))
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"] == policy["spec"]["podSelector"]["matchLabels"] == labels
+    port = job["spec"]["template"]["spec"]["containers"][0]["ports"][0]["name"]
+    assert service["spec"]["ports"][0]["targetPort"] == policy["spec"]["ingress"][0]["ports"][0]["port"] == port
+    claims = {one["metadata"]["name"] for one in manifests(party) if one["kind"] == "PersistentVolumeClaim"}
+    volumes = pod(party)["volumes"]
+    assert {v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v} == claims
+
+
+# --- compose -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    made: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return made
+
+
+def test_a_volume_is_mounted_by_its_party_only(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        if name in ("folders", "provision", "summary"):
+            assert service["network_mode"] == "none"
+            continue
+        number = name.removeprefix("client-")
+        expected = [f"{name}:/kit", f"./out/{name}:/out"]
+        if name != "server":
+            expected.insert(1, f"${{DATA_{number}:-{name}}}:/data:ro")
+        assert service["volumes"] == expected
+        assert "user" not in service  # the image's, which is nobody in particular
+
+
+def test_profiles_start_3_5_or_10_clients(compose: dict[str, Any]) -> None:
+    def started(profile: str) -> int:
+        clients = [s for name, s in compose["services"].items() if name.startswith("client-")]
+        return sum(profile in s.get("profiles", [profile]) for s in clients)
+
+    assert [started(f"clients-{n}") for n in (3, 5, 10)] == [3, 5, 10]
+
+
+def test_every_service_is_contained(compose: dict[str, Any]) -> None:
+    for folder in ("site", "server"):
+        one = yaml.safe_load((ROOT / "deploy" / folder / "docker-compose.yml").read_text())
+        compose = {"services": {**compose["services"], **{f"{folder}/{n}": s for n, s in one["services"].items()}}}
+    assert len(compose["services"]) == 16
+    for service in compose["services"].values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert not service.get("privileged")
+    roots = {name for name, service in compose["services"].items() if service.get("user") == "0:0"}
+    assert roots == {"folders", "summary"}
+
+
+def test_settings_are_all_used_and_documented(compose: dict[str, Any]) -> None:
+    text, readme = (ROOT / "docker-compose.yml").read_text(), (ROOT / "README.md").read_text()
+    for line in (ROOT / ".env").read_text().splitlines():
+        name = line.removeprefix("# ").partition("=")[0]
+        if "=" in line and name.replace("_", "").isalnum() and name.isupper():
+            assert f"${{{name}:-" in text or f"${{{name}-" in text, name
+            assert name.rstrip("0123456789") in readme, name
+
+
+# --- systemd -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("unit", ["site/secfc-client.service", "server/secfc-server.service"])
+def test_systemd_knows_every_line(unit: str, tmp_path: Path) -> None:
+    """Verified with a program that exists; the hardening is rated by systemd itself (0 is best, 10 worst)."""
+    text = (ROOT / "deploy" / unit).read_text()
+    program = next(line for line in text.splitlines() if line.startswith("ExecStart=")).split()[0].partition("=")[2]
+    assert program == f"/opt/secfc/bin/{Path(unit).stem}"
+    path = tmp_path / Path(unit).name
+    path.write_text(text.replace(program, "/bin/true").replace("User=secfc", "User=daemon"))
+    done = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    rating = ["systemd-analyze", "security", "--offline=true", "--threshold=15", path]
+    done = subprocess.run(rating, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout[-300:]
