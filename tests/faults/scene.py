@@ -81,7 +81,7 @@ class Scene:
         deadlines = [text for pair in DEADLINES.items() for text in pair]
         folder.mkdir(parents=True)
         environment = {"SECFC_THREADS": "1"}
-        self.site = Staged(made, folder, deadlines, environment)
+        self.site = Staged(made, folder, server_options=deadlines, environment=environment)
         self.site.prepare(self.parts)
         stack.callback(self.site.stop)
         self.started = time.monotonic()

@@ -33,19 +33,19 @@ from tests.protocol.joined import deal, introduce, make_federation, strangers, v
 
 EXAMPLES = int(os.environ.get("SECFC_FUZZ", "25"))
 calm = settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
-HANG = 20.0  # seconds; each of these takes milliseconds
+HANG = 20.0  # seconds of the processor, however busy the machine is; each of these takes far less
 
 
 def tried(call: Callable[[], Any]) -> Any:
     """What it returns, or None for a refusal of one line. Anything else fails the test."""
-    started = time.monotonic()
+    started = time.process_time()
     try:
         return call()
     except SecfcError as error:
         assert str(error).isprintable(), ascii(str(error))  # noqa: PT017
         return None
     finally:
-        assert time.monotonic() - started < HANG
+        assert time.process_time() - started < HANG
 
 
 # --- what every party has ---------------------------------------------------------------------------------------------
@@ -80,10 +80,10 @@ SLOW_TOML = {
 
 @pytest.mark.parametrize("what", SLOW_TOML)
 def test_federation_files_that_a_parser_may_choke_on(what: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(ConfigError):
         config.parse(SLOW_TOML[what], "federation.toml")
-    assert time.monotonic() - started < HANG
+    assert time.process_time() - started < HANG
 
 
 def test_dots_where_they_belong_are_no_offence() -> None:
@@ -165,10 +165,10 @@ SLOW_CSV = {
 @pytest.mark.parametrize("what", SLOW_CSV)
 def test_rows_that_a_parser_may_choke_on(tmp_path: Path, what: str) -> None:
     (tmp_path / "x.csv").write_text(SLOW_CSV[what])
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(DataError):
         load(tmp_path / "x.csv")
-    assert time.monotonic() - started < HANG
+    assert time.process_time() - started < HANG
 
 
 # --- what is kept between two starts ----------------------------------------------------------------------------------------
