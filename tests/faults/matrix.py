@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from collections import Counter
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from secfc.errors import SecfcError
 from tests.faults.cells import Fault, NotRun
-from tests.faults.scene import CELL_SECONDS, Scene
+from tests.faults.scene import CELL_SECONDS, PortTaken, Scene
 from tests.integration import helpers
 
 SAME, ERROR, NOT_RUN, NO_SENSE, WRONG = "same", "error, then same", "not run", "–", "WRONG"
@@ -33,8 +34,11 @@ def run(fault: Fault, moment: str) -> Cell:
     if moment in fault.never:
         return Cell(fault.name, moment, NO_SENSE, note=fault.never[moment])
     try:
-        with tempfile.TemporaryDirectory(prefix="secfc-faults-") as folder, ExitStack() as stack:
-            return _run(fault, moment, Path(folder) / "job", stack)
+        for _ in range(3):
+            with contextlib.suppress(PortTaken):
+                with tempfile.TemporaryDirectory(prefix="secfc-faults-") as folder, ExitStack() as stack:
+                    return _run(fault, moment, Path(folder) / "job", stack)
+        return Cell(fault.name, moment, WRONG, note="found no free ports")
     except NotRun as why:
         return Cell(fault.name, moment, NOT_RUN, note=str(why))
     except (AssertionError, SecfcError, OSError, ValueError, KeyError) as error:

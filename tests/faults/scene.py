@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from secfc import exits
 from secfc.local import Local
 from tests.faults.link import Link
 from tests.integration import helpers
@@ -66,6 +67,10 @@ class Staged(Local):
         return self.processes[party]
 
 
+class PortTaken(Exception):
+    """Another process took a port between its choice and its use: nothing to do with the fault; try again."""
+
+
 class Scene:
     """One job on its way to a moment."""
 
@@ -104,7 +109,13 @@ class Scene:
             self.site.start(LOST)
 
     def until(self, look: Any, what: str) -> None:
-        helpers.until(look, what, CELL_SECONDS / 2)
+        def look_around() -> Any:
+            for name, process in self.site.processes.items():
+                if process.poll() == exits.UNAVAILABLE and "cannot listen" in self.site.last_words(name):
+                    raise PortTaken(f"{name} found its port taken")
+            return look()
+
+        helpers.until(look_around, what, CELL_SECONDS / 2)
 
     def _all(self, *, but: str = "") -> None:
         for party in ("server", *self.site.federation.roster):
