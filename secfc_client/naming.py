@@ -17,7 +17,7 @@ def linked_ids(table: Table, key_file: Path) -> Callable[[bytes], Ids]:
     """The IDs of these rows in a session. The key is read and the column checked now, not in the middle of a job."""
     if table.ids is None:
         raise InvalidInput('ids = "linked" in federation.toml needs --id COLUMN, the column that names rows')
-    key = _read_key(key_file)
+    key = read_key(key_file)
     names = ["" if name is None else str(name) for name in table.ids.to_pylist()]
     identifiers.linked(names, key, b"")  # complains about missing and repeated names
     return lambda session: identifiers.linked(names, key, session)
@@ -31,7 +31,8 @@ def subject(federation_digest: bytes, table: Table) -> bytes:
     return hashlib.sha256(framed(b"secfc/v1/named", federation_digest, *names)).digest()
 
 
-def _read_key(path: Path) -> bytes:
+def read_key(path: Path) -> bytes:
+    """The key in a file that only its owner may read."""
     text = config.read_small_file(path, 4096)
     if path.stat().st_mode & 0o077:
         raise ConfigError(f"{path}: others can read it; run: chmod 600 {path}")

@@ -142,6 +142,7 @@ def examine(kit_path: Path, data: Data | None, timeout: float, policy: Path | No
     network = _Network(kit, timeout)
     results += [_plan(kit.federation)]
     results += [_policy(kit, policy)] if kit.party_name != SERVER else []
+    results += [_link_key(kit)] if kit.party_name != SERVER and kit.federation.ids == "linked" else []
     results += _data(kit.federation, data) if data else []
     return results + network.results()
 
@@ -177,6 +178,17 @@ def _plan(federation: Federation) -> Result:
     what = f"n = {federation.n}, t = {federation.privacy}, ℓ = {made.segments}, {federation.uploads} uploads"
     spare = f"{federation.n - made.responders} may be missing"
     return Result("plan", OK, f"{what}: {made.responders} of {federation.n} clients upload each round, {spare}")
+
+
+def _link_key(kit: Kit) -> Result:
+    """The clients' common key for linked IDs."""
+    from secfc_client import naming
+
+    try:
+        naming.read_key(kit.path / config.LINK_KEY)
+    except ConfigError as error:
+        return Result("link key", FAIL, str(error))
+    return Result("link key", OK, "the key of linked IDs is here, for this user only; the server must never have it")
 
 
 def _policy(kit: Kit, chosen: Path | None) -> Result:
