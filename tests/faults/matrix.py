@@ -35,9 +35,9 @@ def run(fault: Fault, moment: str) -> Cell:
         return Cell(fault.name, moment, NO_SENSE, note=fault.never[moment])
     try:
         for _ in range(3):
-            with contextlib.suppress(PortTaken):
-                with tempfile.TemporaryDirectory(prefix="secfc-faults-") as folder, ExitStack() as stack:
-                    return _run(fault, moment, Path(folder) / "job", stack)
+            folder = tempfile.TemporaryDirectory(prefix="secfc-faults-")
+            with contextlib.suppress(PortTaken), folder as name, ExitStack() as stack:
+                return _run(fault, moment, Path(name) / "job", stack)
         return Cell(fault.name, moment, WRONG, note="found no free ports")
     except NotRun as why:
         return Cell(fault.name, moment, NOT_RUN, note=str(why))
