@@ -34,7 +34,7 @@ def ends(site: Local, *parties: str) -> dict[str, int]:
 
 
 def renewed(site: Local, *options: str) -> Local:
-    return Local(site.federation, site.folder, (*site.server_options, *options), site.environment)
+    return dataclasses.replace(site, server_options=(*site.server_options, *options), processes={})
 
 
 def given_up(tmp_path: Path) -> tuple[Local, helpers.Parts, str]:
