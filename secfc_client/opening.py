@@ -29,7 +29,7 @@ from secfc_client.policy import TO_CLIENTS, TO_NOBODY, TO_SERVER, Policy
 
 log = logging.getLogger("secfc.client")
 SECONDS = 60.0  # for answers to come and go; less than the server waits for clients to be done
-GRACE_SECONDS = 5.0  # once enough consent, for those that would only be checked
+GRACE_SECONDS = 5.0  # once it is decided, for those that would only be checked or counted
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 
 
@@ -84,10 +84,10 @@ class Opener:
         return [wire.centers_to(gathering.part(smallest, chunk)) for chunk in wire.chunks(words)]
 
     async def _gathered(self) -> None:
-        """Until nothing can change any more, enough have come and a little time has passed, or the deadline has."""
+        """Until all have answered, it is decided and a little time has passed, or the deadline has."""
         gathering, end = self._me.centers(), self._deadline
         while not gathering.settled and time.monotonic() < end:
-            if gathering.enough:
+            if gathering.decided:
                 end = min(end, time.monotonic() + GRACE_SECONDS)
             await asyncio.sleep(0.05)
 

@@ -126,7 +126,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
                 await self._keep(self._journal.done, sender)
             if isinstance(report, events.Unreachable):
                 self._tell_link(sender, report)
-            if isinstance(report, events.Stopped):
+            if isinstance(report, events.Stopped) and self.coordinator.failure is None:  # or it stops because we failed
                 say(log, "a client stopped", level=logging.WARNING, client=sender, reason=report.reason)
         self.notify()
         return pb.ReportReply()

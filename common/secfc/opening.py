@@ -108,11 +108,15 @@ class Gathering:
         return len(self.consenting) >= centers.needed(self._plan.code)
 
     @property
-    def settled(self) -> bool:
-        """Whether no further answer can change anything: all have answered, or too many have refused."""
+    def decided(self) -> bool:
+        """Whether further answers cannot change whether centres are opened: enough consent, or too many have refused."""
         refused = len(self.answered) - len(self.consenting)
-        hopeless = self._federation.n - refused < centers.needed(self._plan.code)
-        return hopeless or len(self.answered) == self._federation.n
+        return self.enough or self._federation.n - refused < centers.needed(self._plan.code)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all have answered."""
+        return len(self.answered) == self._federation.n
 
     def opened(self) -> Opened:
         """The centres. Raises JobFailed if too few consent, Malformed if their values do not fit together."""

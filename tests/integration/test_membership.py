@@ -132,5 +132,6 @@ def test_a_linked_row_held_twice_stops_the_job_and_nothing_says_by_whom(tmp_path
         site.wait(240)
     said = helpers.text(site, "server")
     assert "p7" not in said
-    failure = next(line for line in said.splitlines() if "held more than once" in line)
+    failure = site.last_words("server")
+    assert "held more than once" in failure
     assert not any(name in failure for name in site.federation.roster)

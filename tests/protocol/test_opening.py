@@ -127,11 +127,14 @@ def test_three_are_needed(fresh: Opening) -> None:
     assert seen(fresh.machines[4]) == fresh.means(), "a client that has not answered sees them too"
 
 
-def test_three_refusals_settle_it(fresh: Opening) -> None:
+def test_three_refusals_decide_it(fresh: Opening) -> None:
+    gathering = fresh.machines[4].centers()
     for j in (0, 1, 2):
-        assert not fresh.machines[4].centers().settled
+        assert not gathering.decided
         fresh.tell_all(j, None)
-    assert fresh.machines[4].centers().settled
+    assert gathering.decided
+    assert not gathering.enough
+    assert not gathering.settled
 
 
 def test_clients_with_other_floors_count_for_the_clusters_above_theirs() -> None:
