@@ -15,8 +15,8 @@ NEAR = 3.0  # accuracies within so many points of the paper's count as reproduci
 YARDSTICKS = ("chance", "other order")
 UNRELATED = (
     "Where only the yardsticks come near the paper's figure, that figure is what labels give that have nothing to do with "
-    "the rows. No setting of k-FED that we tried does that; labels and classes in different orders would. We cannot know "
-    "which it was."
+    "the rows. No setting of k-FED that we tried does that there; labels and classes in different orders would. We cannot "
+    "know which it was."
 )
 
 
@@ -46,7 +46,7 @@ def accuracy(result: Row, plot: str) -> Lines:
     equal = [one for row in rows if row["method"] == "secfc" for one in row["equal"]]
     rounds = [one for row in rows if row["method"] == "secfc" for one in row["rounds"]]
     out += [
-        f"{asked['runs']} runs, seeds {asked['seed']} to {asked['seed'] + asked['runs'] - 1}. SecFC's labels equalled "
+        f"{_runs(asked)}. SecFC's labels equalled "
         f"central Lloyd's in every row in {sum(equal)} of {len(equal)} cells, after {min(rounds)} to {max(rounds)} rounds.",
         "",
     ]
@@ -55,6 +55,11 @@ def accuracy(result: Row, plot: str) -> Lines:
         nearest = [[name] + [_nearest(by[method, *cell]) for cell in cells] for method, name in NAMES.items()]
         out += grid(head, nearest)
     return out
+
+
+def _runs(asked: Row) -> str:
+    first, runs = asked["seed"], asked["runs"]
+    return f"One run, seed {first}" if runs == 1 else f"{runs} runs, seeds {first} to {first + runs - 1}"
 
 
 def _nearest(row: Row) -> str:
