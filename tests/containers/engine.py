@@ -53,13 +53,14 @@ def start() -> subprocess.Popen[bytes] | None:
         pytest.exit(HELP, returncode=2)
     if shutil.which("dockerd") is None or shutil.which("docker-compose") is None:
         _install()
-    log = open(Path(tempfile.gettempdir()) / "secfc-dockerd.log", "wb")  # noqa: SIM115 - the daemon's for as long as it lives
-    daemon = subprocess.Popen(["dockerd"], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+    path = Path(tempfile.gettempdir()) / "secfc-dockerd.log"
+    with open(path, "wb") as log:
+        daemon = subprocess.Popen(["dockerd"], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 120
     while not runs():
         if daemon.poll() is not None or time.monotonic() > deadline:
             daemon.kill()
-            pytest.exit(f"dockerd does not start, see {log.name}; {HELP}", returncode=2)
+            pytest.exit(f"dockerd does not start, see {path}; {HELP}", returncode=2)
         time.sleep(0.5)
     return daemon
 
@@ -118,9 +119,9 @@ def _make_base() -> None:
         (root / "etc" / "pip.conf").write_text(_pip_settings())
         for waste in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale"):
             shutil.rmtree(root / waste, ignore_errors=True)
-        pack = subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE)
-        run("docker", "import", "-", OWN_BASE, stdin=pack.stdout)
-        assert pack.wait(60) == 0
+        with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as pack:
+            run("docker", "import", "-", OWN_BASE, stdin=pack.stdout)
+        assert pack.returncode == 0
 
 
 def _suite() -> str:
