@@ -162,6 +162,7 @@ SLOW_CSV = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", SLOW_CSV)
 def test_rows_that_a_parser_may_choke_on(tmp_path: Path, what: str) -> None:
     (tmp_path / "x.csv").write_text(SLOW_CSV[what])

@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_huge_claims_cost_nothing() -> None:
     """256 MiB above what is there before the first claim; a claim taken at its word would need exabytes."""
     done = subprocess.run(

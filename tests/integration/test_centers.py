@@ -63,6 +63,7 @@ def everybody(count: int, audience: str) -> dict[str, str]:
     return {f"client-{j + 1}": audience for j in range(count)}
 
 
+@pytest.mark.slow
 def test_three_clients_open_the_centres_to_each_other(tmp_path: Path) -> None:
     parts = helpers.split(helpers.mixture(120, 5, 3), [50, 69, 1])
     site = run(tmp_path, parts, 3, everybody(3, "server"), centers="clients", max_rounds=4)

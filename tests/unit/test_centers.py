@@ -74,6 +74,7 @@ def test_a_client_short_is_an_error() -> None:
         centers.decode(agreed, clusters, sizes, {j: values[j] for j in (0, 3)})
 
 
+@pytest.mark.slow
 def test_t_values_are_uniform_whatever_the_rows() -> None:
     """The values of t clients say nothing: with fresh noise each residue takes all values alike (chi-square, 16 bins)."""
     agreed = made(clients=3, privacy=1, features=1, segments=1)
