@@ -24,7 +24,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +34,7 @@ from secfc.coins import Coins
 from secfc.config import AUDIENCES, Federation
 from secfc.distances import CodedClusters, Labels
 from secfc.errors import InvalidInput, JobFailed, Malformed, OutOfTurn, WrongSender
+from secfc.events import Phase
 from secfc.field import Words
 from secfc.identifiers import Ids
 from secfc.opening import Gathering
@@ -44,16 +44,7 @@ from secfc_client.alignment import Alignment
 from secfc_client.guard import Guard
 from secfc_client.stages import Stage
 
-
-class Phase(Enum):
-    """Where a client stands."""
-
-    JOINING = "joining"
-    UNION = "union"
-    SHARING = "sharing"
-    ROUNDS = "rounds"
-    FINISHED = "finished"
-    FAILED = "failed"
+__all__ = ["Participant", "Phase", "Secrets"]
 
 
 @dataclass(frozen=True)

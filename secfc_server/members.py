@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 
 from secfc import events
+from secfc.events import Phase
 from secfc.identifiers import Ids
 
-
-class Phase(Enum):
-    """Where a job stands."""
-
-    JOINING = "joining"
-    UNION = "union"
-    SHARING = "sharing"
-    ROUNDS = "rounds"
-    FINISHED = "finished"
-    FAILED = "failed"
+__all__ = ["Cursor", "Deadlines", "Member", "Phase"]
 
 
 @dataclass(frozen=True)

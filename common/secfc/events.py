@@ -5,11 +5,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 
 from secfc.framing import framed
+
+
+class Phase(Enum):
+    """Where a job stands, for the server and for each client."""
+
+    JOINING = "joining"
+    UNION = "union"
+    SHARING = "sharing"
+    ROUNDS = "rounds"
+    FINISHED = "finished"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True)
