@@ -584,7 +584,8 @@ class Coordinator:
         if cursor.version != rounds.version and not rounds.busy:
             out += rounds.assignment(cursor.version, wire.CHUNK_BYTES)
             cursor.version = rounds.version
-        if rounds.attempt is not None and rounds.attempt.name != cursor.asked:
+        holds = self.members[sender].held is not None  # a client that has restarted first takes up its shares
+        if holds and rounds.attempt is not None and rounds.attempt.name != cursor.asked:
             left = self.deadlines.round - (now - rounds.attempt.started)
             question = rounds.question(self._index[sender], left)
             if question is not None:

@@ -645,3 +645,17 @@ def test_the_result_is_described_at_any_moment(server: Server) -> None:
     assert sum(told["cluster_sizes"]) == 12
     assert [entry["request"] for entry in told["history"]] == list(range(1, len(told["history"]) + 1))
     assert told["bytes"]["sharing_sent"] == dict.fromkeys(server.federation.roster, 10)
+
+
+def test_a_responder_that_has_restarted_is_asked_once_it_holds_its_shares_again(server: Server) -> None:
+    server.begin_rounds()
+    j, c = server.responders()[0], server.coordinator
+    server.lose(j)
+    c.join(f"c{j}", server.federation.digest(), b"B" * 16, introduce(server.machines[j]), server.now)
+    c.connected(f"c{j}", b"B" * 16, server.now)
+    cursor = Cursor()
+    assert not any(isinstance(event, events.RoundRequest) for event in c.news(f"c{j}", cursor, server.now))
+    c.report(f"c{j}", b"B" * 16, server.held(j), server.now)
+    asked = [event for event in c.news(f"c{j}", cursor, server.now) if isinstance(event, events.RoundRequest)]
+    assert [(one.number, one.attempt) for one in asked] == [server.rounds.attempt.name]
+    assert j in asked[0].responders
