@@ -18,6 +18,7 @@ class Monitor:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._phase: Phase | None = None
+        self._passed = set(coordinator.phase_seconds)  # phases that are over and need not be told of
         self._joined: set[str] = set()
         self._connected: set[str] = set()
         self._rounds = 0
@@ -33,10 +34,12 @@ class Monitor:
                 rows = {} if c.plan.private else {"rows": member.introduction.rows}
                 say(log, "joined", client=name, **rows, missing=c.missing())
         self._links()
+        self._short_phases()
         self._new_liars()
         self._new_rounds(now)
         if c.phase is not self._phase:
             self._phase, self._reminded = c.phase, now
+            self._passed.add(c.phase.value)
             say(log, c.phase.value, rows=c.rows, missing=c.missing())
             if self._over() and c.rounds is not None:
                 say(log, c.rounds.leakage.text())
@@ -44,6 +47,13 @@ class Monitor:
             self._reminded = now
             say(log, "waiting", phase=c.phase.value, missing=c.missing(), broken=c.broken_links())
         self._short = c.short
+
+    def _short_phases(self) -> None:
+        """Phases that began and ended since the last look."""
+        for name in self._coordinator.phase_seconds:
+            if name not in self._passed:
+                self._passed.add(name)
+                say(log, name, rows=self._coordinator.rows)
 
     def _over(self) -> bool:
         return self._coordinator.phase in (Phase.FINISHED, Phase.FAILED)

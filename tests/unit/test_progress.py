@@ -53,3 +53,15 @@ def test_nothing_is_waited_for_after_the_end(caplog: pytest.LogCaptureFixture) -
     monitor.look(server.now)
     monitor.look(server.now + 10 * REMIND_SECONDS)
     assert waits(caplog) == []
+
+
+def test_a_phase_is_told_of_however_short_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "secfc.server")
+    server = Server(3, (3, 4, 5))
+    monitor = Monitor(server.coordinator)
+    monitor.look(server.now)
+    server.begin_rounds()
+    monitor.look(server.now)
+    monitor.look(server.now)
+    said = [record.getMessage() for record in caplog.records]
+    assert [text for text in said if text in ("joining", "sharing", "rounds")] == ["joining", "sharing", "rounds"]
