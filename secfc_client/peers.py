@@ -48,6 +48,9 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
         async with rpc.refusing(context):
             owner = rpc.caller(context, self._participant.federation.name)
             received = self._participant.progress(owner, request.session, request.share_set)
+            if not received and self._store.resumed:  # they may be on our disk
+                await self._restore(owner)
+                received = self._participant.progress(owner, request.session, request.share_set)
             await self._settle_delivered(owner)  # an earlier delivery may have broken after its last word
         return pb.ProgressReply(received=received)
 
@@ -118,16 +121,20 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
 
     async def restore(self) -> list[str]:
         """Take what an earlier process of this client received; returns whose shares are lacking."""
-        me, stage = self._participant, self._participant.stage
+        me = self._participant
         for owner in me.missing():
             if owner != me.name:
-                j = me.peer(owner)
-                async with self._settling:
-                    words = await asyncio.to_thread(self._store.shares, stage.ids[j], owner, stage.due(j))
-                    if words is not None:
-                        await asyncio.to_thread(stage.settle, j, words)
+                await self._restore(owner)
         self._settled()
         return [owner for owner in me.missing() if owner != me.name]
+
+    async def _restore(self, owner: str) -> None:
+        """Put an owner's shares to use that are on our disk, whole."""
+        stage, j = self._participant.stage, self._participant.peer(owner)
+        async with self._settling:
+            words = await asyncio.to_thread(self._store.shares, stage.ids[j], owner, stage.due(j))
+            if words is not None:
+                await asyncio.to_thread(stage.settle, j, words)
 
 
 class Peers:

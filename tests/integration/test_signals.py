@@ -210,7 +210,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signa
         if when == "rounds":
             until(lambda: any('"round 1"' in log.read_text() for log in tmp_path.glob("*/server.log")), "rounds")
         process.send_signal(number)
-        code, _, err = helpers.outcome(process, 20)
+        code, _, err = helpers.outcome(process)
     finally:
         left = {pid: command_of(pid) for pid in helpers.processes_with(str(tmp_path))}
         for pid in left:

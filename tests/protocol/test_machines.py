@@ -321,13 +321,18 @@ def lies(job: Joined, site: Any) -> list[Lie]:
     ]
     forged = dataclasses.replace(mine, nonce=bytes(32))
     same = member.introduction is not None and member.instance == instance
-    out.append(("a forged signature", lambda: c.join(name, digest, instance, forged, now), WrongSender))
+    alive = member.introduction is not None and member.connected and not same  # as far as the server has noticed
+
+    def unless_alive(error: type[SecfcError]) -> type[SecfcError]:
+        return AlreadyJoined if alive else error
+
+    out.append(("a forged signature", lambda: c.join(name, digest, instance, forged, now), unless_alive(WrongSender)))
     if c.phase is Phase.JOINING:
         many = resigned(mine, job.federation, rows=job.federation.max_rows + 1)
-        out.append(("too many rows", lambda: c.join(name, digest, instance, many, now), Malformed))
+        out.append(("too many rows", lambda: c.join(name, digest, instance, many, now), unless_alive(Malformed)))
     else:
         changed = resigned(mine, job.federation, nonce=bytes(32))
-        out.append(("other shares", lambda: c.join(name, digest, instance, changed, now), OutOfTurn))
+        out.append(("other shares", lambda: c.join(name, digest, instance, changed, now), unless_alive(OutOfTurn)))
     if member.connected and same:
         out.append(("a second process", lambda: c.join(name, digest, bytes(16), mine, now), AlreadyJoined))
     if same:
