@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -30,15 +31,20 @@ from secfc.errors import JobFailed, Unavailable
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on just now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports that nobody uses just now, from below those that systems give to outgoing connections: one of these could be
+    taken before its listener starts."""
+    found: list[int] = []
+    candidates = random.sample(range(10000, 32000), 20 * count + 200)
+    for port in candidates:
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise Unavailable(f"this machine has no {count} free ports between 10000 and 32000")
 
 
 def describe(clients: int, **settings: Any) -> Federation:

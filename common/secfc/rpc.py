@@ -47,6 +47,8 @@ _SERVER = [
     ("grpc.so_reuseport", 0),
 ]
 
+_LOCAL = "Internal error from Core"  # gRPC's own words for a message it could not send, say over a cut connection
+
 # First match counts, so a subclass stands before its base.
 _TABLE: list[tuple[type[SecfcError], grpc.StatusCode]] = [
     (WrongSender, grpc.StatusCode.PERMISSION_DENIED),
@@ -67,6 +69,8 @@ def status_of(error: SecfcError) -> grpc.StatusCode:
 def error_of(error: aio.AioRpcError, whom: str) -> SecfcError:
     """The error that a peer's status stands for."""
     text = wire.line(error.details() or "") or error.code().name
+    if text.startswith(_LOCAL):
+        return Unavailable(f"{whom}: the connection broke")
     if error.code() is grpc.StatusCode.UNAUTHENTICATED:
         return WrongSender(f"{whom} refuses us: {text}")
     for kind, code in _TABLE:
