@@ -223,8 +223,6 @@ OPEN = {"uploads": "open", "liars": 1, "dropouts": 1}
 ONLY_ROUNDS = dict.fromkeys(("joining", "sharing", "finishing"), "a client lies in what it uploads, in a round") | {
     "re-ask": "a lie is what makes the server ask again"
 }
-WRITES = dict.fromkeys(("round", "re-ask"), "a client writes nothing in a round")
-
 FAULTS = [
     Fault("none", nothing),
     Fault("client: kill −9, started again", kill(VICTIM, signal.SIGKILL)),
@@ -235,7 +233,7 @@ FAULTS = [
     Fault("links: 2 s late, for 10 s", for_seconds(10.0, tune(delay=2.0))),
     Fault("links: half the bandwidth", for_good(tune(rate=BASE_RATE / 2))),
     Fault("links: cut in a message", for_good(tune(cut_next=True))),
-    Fault("client: disk full", fill, before=small_disk, never=WRITES),
+    Fault("client: disk full", fill, before=small_disk),
     Fault("client: clock jumps +1 h", jump(3600), before=own_clock),
     Fault("client: clock jumps −1 h", jump(-3600), before=own_clock),
     Fault(HONEST, nothing, before=lying(""), never=ONLY_ROUNDS, settings=OPEN, sizes=SIX),
