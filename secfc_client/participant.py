@@ -2,7 +2,8 @@
 
 Phases and what moves them:
 
-    JOINING   the roster arrives: everybody's signed introduction is verified, the session follows from them
+    JOINING   the roster arrives: everybody's signed introduction is verified, the session follows from them  → AGREEING
+    AGREEING  everybody's signature under that session arrives, and everybody's proof that its key is its own
               → SHARING, or with private membership UNION
     UNION     shares of counts, then of tables of IDs are exchanged and summed, until all slots are known     → SHARING
     SHARING   shares of every other client arrive, residue by residue checked, ours are delivered             → ROUNDS
@@ -29,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import assignments, events, identifiers, masks, start, summing
+from secfc import assignments, events, identifiers, keys, masks, start, summing
 from secfc.coins import Coins
 from secfc.config import AUDIENCES, Federation
 from secfc.distances import CodedClusters, Labels
@@ -71,12 +72,12 @@ class Participant:
         name: str,
         rows: npt.NDArray[np.int64],
         secrets: Secrets,
-        verify: Callable[[events.Introduction], None],
+        verify: Callable[[events.Signed], None],
         ids: Callable[[bytes], Ids] | None = None,
         *,
         guard: Guard | None = None,
     ) -> None:
-        """`rows` are quantised; `verify` raises unless an introduction is signed by the client it names; `ids(session)`
+        """`rows` are quantised; `verify` raises unless a statement is signed by the client it names; `ids(session)`
         names our rows where membership is private (default: fresh IDs)."""
         self.guard = guard or Guard(federation, plan)
         self.federation, self.plan, self.name = federation, plan, name
@@ -114,9 +115,26 @@ class Participant:
         public = self._secrets.x25519.public_key().public_bytes_raw()
         told = 0 if self.plan.private else self.rows
         bare = events.Introduction(
-            self.name, told, self.share_set.id, public, self._secrets.nonce, self._commitment, certificate
+            self.name,
+            told,
+            self.share_set.id,
+            public,
+            self._secrets.nonce,
+            self._commitment,
+            certificate,
+            keeps=self.keeps,
         )
         return replace(bare, signature=sign(bare.statement(self.federation.digest())))
+
+    @property
+    def keeps(self) -> bool:
+        """Whether our shares may serve another job, here and wherever they are held. Slots are another order of rows in every
+        job, so with private membership they cannot."""
+        return self.guard.policy.keep_shares and not self.plan.private
+
+    def may_keep(self, owner: str) -> bool:
+        """Whether an owner's shares may outlive the job here: it and we must want that."""
+        return self.keeps and self.members[self.federation.roster.index(owner)].keeps
 
     @property
     def _commitment(self) -> bytes:
@@ -131,6 +149,8 @@ class Participant:
         match event:
             case events.Roster():
                 self._roster(event)
+            case events.Agreements():
+                self._agreements(event)
             case events.Opened():
                 self._opened(event)
             case events.Reveals():
@@ -151,13 +171,15 @@ class Participant:
         if self.phase is not Phase.JOINING:
             if events.session(self.federation.digest(), roster.members) != self.session:
                 raise WrongSender("the server shows another roster than before; it has restarted or is not honest")
+            if self.phase is Phase.ROUNDS:  # told again, so we were not connected for a while
+                self.guard.away()
             return
         if tuple(m.name for m in roster.members) != self.federation.roster:
             raise WrongSender("the roster of the server is not that of federation.toml")
         mine = roster.members[self.index]
         public = self._secrets.x25519.public_key().public_bytes_raw()
-        ours = (self.share_set.id, public, self._secrets.nonce, self._commitment)
-        if (mine.share_set, mine.x25519, mine.nonce, mine.commitment) != ours:
+        ours = (self.share_set.id, public, self._secrets.nonce, self._commitment, self.keeps)
+        if (mine.share_set, mine.x25519, mine.nonce, mine.commitment, mine.keeps) != ours:
             raise WrongSender("the server shows an introduction of ours that we did not make")
         for member in roster.members:
             self._verify(member)
@@ -173,13 +195,33 @@ class Participant:
                 "our coin was revealed in another job, so this one's start would not be fair; "
                 "remove the state folder and begin a new job (secfc-server --new)"
             )
-        self._meet(roster.members)
+        session = events.session(self.federation.digest(), roster.members)
+        parties = [(member.name, member.x25519) for member in roster.members]
+        self._pairwise = keys.pair_keys(self._secrets.x25519, session, parties, self.index)
+        self.members, self.session, self.phase = roster.members, session, Phase.AGREEING
+
+    def agreement(self, sign: Callable[[bytes], bytes]) -> events.Agreed:
+        """Our signature under the session that the roster makes, and our proofs to all others; to be told again whenever the
+        roster is."""
+        if self.phase is Phase.JOINING:
+            raise OutOfTurn("there is no session to agree to before the roster is known")
+        mine = events.Agreement(self.name, self.session, self.members[self.index].certificate)
+        proofs = keys.proofs(self._pairwise, self.session, self.federation.roster, self.index)
+        return events.Agreed(sign(mine.statement(self.federation.digest())), proofs)
+
+    def _agreements(self, event: events.Agreements) -> None:
+        if self.phase is not Phase.AGREEING:
+            if self.phase is Phase.JOINING:
+                raise OutOfTurn("the server shows signatures before the roster")
+            return  # told again after a lost connection
+        if not len(event.signatures) == len(event.proofs) == len(self.members):
+            raise Malformed("the session must be signed by every client of the roster, with a proof by each")
+        for member, signature in zip(self.members, event.signatures, strict=True):
+            self._verify(events.Agreement(member.name, self.session, member.certificate, signature))
+        keys.check_proofs(event.proofs, self._pairwise, self.session, self.federation.roster, self.index)
+        self._meet(self.members)
 
     def _meet(self, members: tuple[events.Introduction, ...]) -> None:
-        others = ((j, member) for j, member in enumerate(members) if j != self.index)
-        self._pairwise = {j: masks.agree(self._secrets.x25519, member.x25519) for j, member in others}
-        self.members = members
-        self.session = events.session(self.federation.digest(), members)
         if self.plan.private:
             self._align(members)
             return
@@ -208,6 +250,10 @@ class Participant:
     def _watch(self, share_sets: bytes) -> None:
         key = hashlib.sha256(b"secfc/v1/leakage-key|" + self._secrets.seed).digest()
         self.guard.begin(self.session, share_sets, self._coded.rows, key)
+        if (
+            self._secrets.revealed == self.session
+        ):  # an earlier process of ours got so far that requests may have been made
+            self.guard.away()
 
     def _fresh_ids(self, session: bytes) -> Ids:
         return identifiers.fresh(self.rows, summing.noise_seed(self._secrets.seed, b"ids", session))
@@ -231,7 +277,7 @@ class Participant:
     def stage(self) -> Stage:
         """The exchange of shares that is under way; at the end, the last one."""
         if self._stage is None:
-            raise OutOfTurn("the roster is not known here yet; try again in a moment")
+            raise OutOfTurn("the session is not agreed on here yet; try again in a moment")
         return self._stage
 
     def outgoing(self, receiver: str) -> Words:
@@ -310,14 +356,14 @@ class Participant:
     def coin(self) -> bytes:
         """What to reveal with the holdings: by then everybody has delivered shares of this session, so all commitments
         are fixed. Empty if the federation file fixes the start."""
-        if self.phase in (Phase.JOINING, Phase.SHARING):
+        if self.phase in (Phase.JOINING, Phase.AGREEING, Phase.SHARING):
             raise OutOfTurn("a coin is revealed once every client's shares are here, not before")
         return self._secrets.coin if self.federation.seed is None else b""
 
     # --- rounds --------------------------------------------------------------------------------------------------------
 
     def _reveals(self, event: events.Reveals) -> None:
-        if self.phase is Phase.JOINING or self.federation.seed is not None:
+        if self.phase in (Phase.JOINING, Phase.AGREEING) or self.federation.seed is not None:
             raise OutOfTurn("the server reveals coins that nobody was asked for")
         coins = start.tossed(self.session, self.members, event.coins)
         if event.coins[self.index] != self._secrets.coin:

@@ -106,7 +106,8 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
 
     async def _keep(self, share_set: bytes, owner: str, words: Words) -> None:
         try:
-            await asyncio.to_thread(self._store.keep_shares, share_set, owner, words)
+            lasting = self._participant.may_keep(owner)
+            await asyncio.to_thread(self._store.keep_shares, share_set, owner, words, lasting=lasting)
         except ConfigError as error:
             self.failure = error
             self._settled()
@@ -133,6 +134,8 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
         stage, j = self._participant.stage, self._participant.peer(owner)
         async with self._settling:
             words = await asyncio.to_thread(self._store.shares, stage.ids[j], owner, stage.due(j))
+            if not self._participant.may_keep(owner):
+                self._store.forget_after_job(owner)
             if words is not None:
                 await asyncio.to_thread(stage.settle, j, words)
 

@@ -254,6 +254,8 @@ class Runner:
             self.line = f"round {event.number}, {self._participant.guard.text()}"
         else:
             request = self._participant.handle(event)
+        if isinstance(event, events.Roster) and self._participant.phase is Phase.AGREEING:
+            await self._insist(self._participant.agreement(self._kit.sign))
         self._begin_sharing(isinstance(event, events.Roster))
         if request is not None:
             await self._answer(request)
@@ -287,7 +289,7 @@ class Runner:
                 if event.offset + len(event.data) == event.total:
                     found = {"rows": event.left} if event.step == 0 else {"ids": event.total // 16, "left": event.left}
                     say(log, "a sum over all clients was opened", step=event.step, **found)
-            case events.Roster() | events.Reveals() | events.Assignment() | events.Failed():
+            case events.Roster() | events.Agreements() | events.Reveals() | events.Assignment() | events.Failed():
                 pass
 
     async def _tell(self, report: events.Report) -> None:

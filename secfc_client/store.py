@@ -29,7 +29,7 @@ from secfc.start import COIN_BYTES
 from secfc_client.participant import Secrets
 
 _FILE = "secrets.json"
-_SHARES = ".shares"
+_SHARES, _LASTING = ".shares", ".lasting"  # of owners that let them serve this job only, or another as well
 _WRITTEN = "written"
 _REVEALED = "revealed"
 _GIVEN = "given"
@@ -66,15 +66,16 @@ class Store:
         return fresh
 
     def finish(self, *, keep: bool) -> None:
-        """The job is over. `keep`: the next one on these rows has the same seed, and so the same shares, and others' shares
-        and what was given away stay here; its keys and nonce are fresh all the same."""
+        """The job is over. `keep`: the next one on these rows has the same seed, and so the same shares; what was given away
+        stays here, and so do the shares of others who let them; its keys and nonce are fresh all the same."""
         if not keep or self._current is None:
             self.clear()
             return
         subject, secrets = self._current
         self._write(subject, _fresh(secrets.seed))
-        for name in (_WRITTEN, _REVEALED):
-            (self._folder / name).unlink(missing_ok=True)
+        notes = (self._folder / name for name in (_WRITTEN, _REVEALED))
+        for path in (*notes, *self._folder.glob("*" + _SHARES)):
+            path.unlink(missing_ok=True)
         self.fresh = True
 
     def note_written(self) -> None:
@@ -89,7 +90,8 @@ class Store:
         """The job is over: the next one gets fresh secrets."""
         try:
             notes = (self._folder / name for name in (_WRITTEN, _REVEALED, _GIVEN))
-            for path in (self._path, *notes, *self._folder.glob("*" + _SHARES)):
+            shares = (path for suffix in (_SHARES, _LASTING) for path in self._folder.glob("*" + suffix))
+            for path in (self._path, *notes, *shares):
                 path.unlink(missing_ok=True)
         except OSError as error:
             raise ConfigError(f"{self._folder}: cannot be cleared ({error.strerror}); remove it by hand") from None
@@ -114,15 +116,29 @@ class Store:
             )
         return whole[32:]
 
-    def keep_shares(self, share_set: bytes, owner: str, words: Words) -> None:
-        """Put an owner's shares on disk."""
+    def keep_shares(self, share_set: bytes, owner: str, words: Words, *, lasting: bool = False) -> None:
+        """Put an owner's shares on disk; `lasting`: its owner and we let them serve another job too."""
         content = words.astype("<u8", copy=False).tobytes()
-        self._replace(self._folder / (owner + _SHARES), [_seal(share_set, owner, content), content])
+        self._replace(self._shares_path(owner, lasting), [_seal(share_set, owner, content), content])
+        self._shares_path(owner, not lasting).unlink(missing_ok=True)  # of an earlier job, if there is one
+
+    def forget_after_job(self, owner: str) -> None:
+        """An owner does not let its shares, which may be here from an earlier job, serve another one any more."""
+        path = self._shares_path(owner, True)
+        if path.exists():
+            path.replace(self._shares_path(owner, False))
 
     def shares(self, share_set: bytes, owner: str, count: int) -> Words | None:
         """An owner's shares of this share set, if they are here, whole and `count` words long."""
+        found = (self._read_shares(share_set, owner, count, lasting) for lasting in (False, True))
+        return next((words for words in found if words is not None), None)
+
+    def _shares_path(self, owner: str, lasting: bool) -> Path:
+        return self._folder / (owner + (_LASTING if lasting else _SHARES))
+
+    def _read_shares(self, share_set: bytes, owner: str, count: int, lasting: bool) -> Words | None:
         try:
-            with open(self._folder / (owner + _SHARES), "rb") as file:
+            with open(self._shares_path(owner, lasting), "rb") as file:
                 seal = file.read(32)
                 content = file.read(8 * count + 1)
         except FileNotFoundError:

@@ -91,6 +91,7 @@ def command(
         kept.epoch - 1,
         now,
         leakage=kept.leakage,
+        agreed=kept.agreed,
         coins=kept.coins,
         opened=kept.opened,
         published=kept.published,

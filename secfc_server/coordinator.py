@@ -2,7 +2,8 @@
 
 Phases and what moves them:
 
-    JOINING   every client of the roster has introduced itself                              → SHARING, or with private
+    JOINING   every client of the roster has introduced itself                              → AGREEING
+    AGREEING  every client has signed the session that follows from all introductions       → SHARING, or with private
               membership UNION
     UNION     `Alignment` has opened sums over all clients until every row has its slot     → SHARING
     SHARING   every client holds every other's shares, of the very share sets introduced,
@@ -53,12 +54,12 @@ class Coordinator:
         self,
         federation: Federation,
         plan: Plan,
-        verify: Callable[[events.Introduction], None],
+        verify: Callable[[events.Signed], None],
         *,
         deadlines: Deadlines | None = None,
         now: float = 0.0,
     ) -> None:
-        """`verify` raises unless an introduction is signed by the certificate of the client it names."""
+        """`verify` raises unless a statement is signed by the certificate of the client it names."""
         self.federation, self.plan = federation, plan
         self.deadlines = deadlines or Deadlines()
         self.phase = Phase.JOINING
@@ -73,7 +74,7 @@ class Coordinator:
         self._verify = verify
         self._since = now
         self._digest = federation.digest()
-        self._session = b""  # once it is known
+        self._session = b""  # once everybody has joined
         self._attempts_before = 0
         self._kept_leakage: tuple[bytes, Leakage] | None = None
         self._short_since: float | None = None  # when too few clients were ready, for the first time in this round
@@ -113,7 +114,7 @@ class Coordinator:
         member.introduction, member.instance, member.seen, member.stopped = introduction, instance, now, ""
         self._changed()
         if self.phase is Phase.JOINING and all(m.introduction for m in self.members.values()):
-            self._begin_sharing(now)
+            self._begin_agreeing(now)
 
     def _check_rows(self, sender: str, introduction: events.Introduction) -> None:
         if self.plan.private and introduction.rows:
@@ -122,15 +123,20 @@ class Coordinator:
         if total > self.federation.max_rows:
             raise Malformed(f"{total} rows in all exceed max_rows = {self.federation.max_rows} of federation.toml")
 
-    def _begin_sharing(self, now: float) -> None:
-        if self.plan.private:
-            self.alignment = Alignment(self.plan, events.session(self._digest, self._introductions()))
-            self._enter(Phase.UNION, now)
-            return
-        if self.rows < self.federation.k:
+    def _begin_agreeing(self, now: float) -> None:
+        self._session = events.session(self._digest, self._introductions())
+        if not self.plan.private and self.rows < self.federation.k:
             self.fail(JobFailed(f"{self.rows} rows in all cannot make k = {self.federation.k} clusters"), now)
             return
-        self._enter(Phase.SHARING, now)
+        self._enter(Phase.AGREEING, now)
+        self._share_if_agreed(now)
+
+    def _share_if_agreed(self, now: float) -> None:
+        if not all(member.agreed for member in self.members.values()):
+            return
+        if self.plan.private:
+            self.alignment = Alignment(self.plan, self._session)
+        self._enter(Phase.UNION if self.plan.private else Phase.SHARING, now)
 
     def roster(self) -> tuple[events.Introduction, ...]:
         """Everybody's introduction, once all have joined; empty before."""
@@ -159,6 +165,11 @@ class Coordinator:
         """A client tells something besides an upload."""
         member = self._own(sender, instance)
         match report:
+            case events.Agreed():
+                self.check_agreement(sender, report)
+                member.agreed = member.agreed or report
+                if self.phase is Phase.AGREEING:
+                    self._share_if_agreed(now)
             case events.Held():
                 self._held(member, report, now)
             case events.Unreachable():
@@ -173,14 +184,24 @@ class Coordinator:
                 self.fail(JobFailed(f"{sender} refuses: {report.reason}"), now)
         self._changed()
 
+    def check_agreement(self, sender: str, agreed: events.Agreed) -> None:
+        """Raise unless the client has signed this very session, with a proof for every other client."""
+        introduction = self.member(sender).introduction
+        if introduction is None or self.phase is Phase.JOINING:
+            raise OutOfTurn("there is no session to agree to before everybody has joined")
+        signed = events.Agreement(sender, self._session, introduction.certificate, agreed.signature)
+        self._verify(signed)
+        if [bool(proof) for proof in agreed.proofs] != [name != sender for name in self.members]:
+            raise Malformed("one proof for every other client is due, in roster order")
+
     def _held(self, member: Member, report: events.Held, now: float) -> None:
-        if self.phase is Phase.JOINING:
-            raise OutOfTurn("nobody can hold everybody's shares before everybody has joined")
+        if self.phase in (Phase.JOINING, Phase.AGREEING):
+            raise OutOfTurn("nobody can hold everybody's shares before everybody has joined and agreed")
         members = self._introductions()
         share_sets = [one.share_set for one in members]
         if self.alignment is not None:
             share_sets = self.alignment.held(share_sets)
-        if report.digest != events.holdings(events.session(self._digest, members), share_sets):
+        if report.digest != events.holdings(self._session, share_sets):
             raise Malformed("the share sets you hold are not those of this job; start the client anew")
         self.check_coin(member, report.coin)
         member.held, member.coin = report, report.coin
@@ -202,11 +223,10 @@ class Coordinator:
         """What decides the start; None until everybody has revealed its coin."""
         if self.federation.seed is not None:
             return start.agreed(self.federation.seed)
-        members = self._introductions()
         coins = [member.coin for member in self.members.values()]
         if self.phase is Phase.JOINING or not all(coins):
             return None
-        return start.tossed(events.session(self._digest, members), members, coins)
+        return start.tossed(self._session, self._introductions(), coins)
 
     def _unreachable(self, member: Member, report: events.Unreachable) -> None:
         if report.peer not in self.members:
@@ -309,6 +329,7 @@ class Coordinator:
         now: float,
         *,
         leakage: bytes = b"",
+        agreed: Mapping[str, events.Agreed] | None = None,
         coins: Mapping[str, bytes] | None = None,
         opened: Sequence[Aligned] = (),
         published: Mapping[str, Ids] | None = None,
@@ -323,10 +344,11 @@ class Coordinator:
         for name, member in self.members.items():
             member.introduction, member.done = introductions[name], name in done
             member.published = (published or {}).get(name)
+            member.agreed = (agreed or {}).get(name)
             member.coin = (coins or {}).get(name, b"")
             member.seen = now
         self.liars = self.suspects(tuple(liars))
-        self._begin_sharing(now)
+        self._begin_agreeing(now)
         for result in opened:
             self.opened(result, now)
         if state is None or self.phase is not Phase.SHARING:
@@ -377,8 +399,6 @@ class Coordinator:
         self.member(sender)
         if self.phase is not Phase.ROUNDS:
             raise OutOfTurn("no distances are wanted now")
-        if not self._session:
-            self._session = events.session(self._digest, self._introductions())
         if session != self._session:
             raise OutOfTurn("this upload belongs to another job; follow this one for its rounds")
 
@@ -390,8 +410,7 @@ class Coordinator:
         if self.phase is not Phase.FINISHED or self.rounds is None:
             raise OutOfTurn("the job is not finished; try again in a moment")
         if self.centers is None:
-            session = events.session(self._digest, self._introductions())
-            self.centers = Gathering(self.federation, self.plan, session, self.rounds.clustering.labels)
+            self.centers = Gathering(self.federation, self.plan, self._session, self.rounds.clustering.labels)
         self.centers.take(self._index[sender], part)
 
     def opened_centers(self) -> Opened:
@@ -462,6 +481,8 @@ class Coordinator:
         waited = now - self._since
         if self.phase is Phase.JOINING and waited > self.deadlines.join:
             self._give_up(f"after {waited:.0f} s these have not joined: {self._named()}", now)
+        elif self.phase is Phase.AGREEING and waited > self.deadlines.join:
+            self._give_up(f"after {waited:.0f} s these have not signed the session: {self._named()}", now)
         elif self.phase is Phase.UNION and waited > self.deadlines.share:
             late = f"after {waited:.0f} s these have not given their share of a sum: {self._named()}"
             self._give_up("; ".join([late, *self.broken_links()]), now)
@@ -516,12 +537,17 @@ class Coordinator:
             return tuple(self.federation.roster[j] for j in self.alignment.missing())
         waits_for: dict[Phase, Callable[[Member], bool]] = {
             Phase.JOINING: lambda member: member.introduction is None,
+            Phase.AGREEING: lambda member: member.agreed is None,
             Phase.SHARING: lambda member: not member.ready,
             Phase.ROUNDS: lambda member: not member.ready,
         }
         waits_for |= dict.fromkeys((Phase.FINISHED, Phase.FAILED), lambda member: not member.done)
         idle = self.liars if self.phase is Phase.ROUNDS else ()
         return tuple(name for name, m in self.members.items() if waits_for[self.phase](m) and name not in idle)
+
+    def waits_for(self) -> tuple[str, ...]:
+        """Clients the job cannot go on without: a round that is asked can do without some, so then nobody is named."""
+        return () if self.phase is Phase.ROUNDS and not self.short else self.missing()
 
     def broken_links(self) -> list[str]:
         """Links that clients reported as broken, for people."""
@@ -561,6 +587,9 @@ class Coordinator:
         if self.phase not in (Phase.JOINING, Phase.FAILED) and not cursor.roster:
             cursor.roster = True
             out.append(events.Roster(self._introductions()))
+        if self.phase not in (Phase.JOINING, Phase.AGREEING, Phase.FAILED) and not cursor.agreements:
+            cursor.agreements = True
+            out.append(self._agreements(sender))
         if self.phase is not Phase.FAILED and self.alignment is not None:
             out += self.alignment.news(cursor.opened, wire.CHUNK_BYTES)
             cursor.opened = self.alignment.step
@@ -573,11 +602,16 @@ class Coordinator:
             cursor.ended = True
             out.append(events.Failed(str(self.failure)) if self.failure else self._finished())
         waiting = events.Waiting(self.phase.value, self.missing())
-        idle = self.phase in (Phase.JOINING, Phase.UNION, Phase.SHARING) or self.short
+        idle = self.phase in (Phase.JOINING, Phase.AGREEING, Phase.UNION, Phase.SHARING) or self.short
         if idle and waiting != cursor.waiting:
             cursor.waiting = waiting
             out.append(waiting)
         return out
+
+    def _agreements(self, receiver: str) -> events.Agreements:
+        given = [member.agreed for member in self.members.values() if member.agreed is not None]
+        at = self._index[receiver]
+        return events.Agreements(tuple(one.signature for one in given), tuple(one.proofs[at] for one in given))
 
     def _round_news(self, rounds: Rounds, sender: str, cursor: Cursor, now: float) -> list[events.Event]:
         out: list[events.Event] = []

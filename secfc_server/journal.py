@@ -1,8 +1,8 @@
 """What the server must not forget: a SQLite file (WAL) that is brought up to date before anything depends on it.
 
-Kept: which federation the job belongs to, everybody's introduction and coin, what was opened while IDs were aligned, who has
-its labels, who has lied, and after every completed request the clustering's state, its record and the leakage meter, which
-outlives the job. Not kept: what clients
+Kept: which federation the job belongs to, everybody's introduction, agreement and coin, what was opened while IDs were
+aligned, who has its labels, who has lied, and after every completed request the clustering's state, its record and the
+leakage meter, which outlives the job. Not kept: what clients
 tell again when they come back, and uploads, distances and attempts, which a restarted server asks for again. `epoch` counts
 the server's starts; attempts are numbered from it, so that no restart reuses an attempt's number. Every value carries a
 digest of itself: a file that was damaged without SQLite's noticing is refused, rather than clustered on.
@@ -33,13 +33,14 @@ FILE = "journal.sqlite"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS members (name TEXT PRIMARY KEY, introduction BLOB NOT NULL, done INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS agreements (name TEXT PRIMARY KEY, agreed BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS coins (name TEXT PRIMARY KEY, coin BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS opened (step INTEGER PRIMARY KEY, ids BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS published (name TEXT PRIMARY KEY, ids BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), fields BLOB NOT NULL, labels BLOB NOT NULL);
 """
-_VERSION = b"3"
+_VERSION = b"4"
 _SEAL = 16  # bytes of a value's digest
 _BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature")
 
@@ -50,6 +51,7 @@ class Kept:
 
     epoch: int
     introductions: dict[str, events.Introduction]
+    agreed: dict[str, events.Agreed]
     coins: dict[str, bytes]
     done: frozenset[str]
     state: State | None
@@ -92,6 +94,7 @@ class Journal:
         self._put(epoch=b"%d" % epoch)
         with self._translated():
             members = self._database.execute("SELECT name, introduction, done FROM members").fetchall()
+            agreed = self._database.execute("SELECT name, agreed FROM agreements").fetchall()
             coins = self._database.execute("SELECT name, coin FROM coins").fetchall()
             records = self._database.execute("SELECT record FROM rounds ORDER BY number").fetchall()
             published = self._database.execute("SELECT name, ids FROM published").fetchall()
@@ -99,6 +102,7 @@ class Journal:
             return Kept(
                 epoch=epoch,
                 introductions={name: _introduction(text) for name, text, _ in members},
+                agreed={name: _agreed(text) for name, text in agreed},
                 coins={name: _opened(coin) for name, coin in coins},
                 done=frozenset(name for name, _, done in members if done),
                 state=self._state(),
@@ -114,6 +118,12 @@ class Journal:
         rows = [(one.name, _introduction_text(one)) for one in introductions]
         with self._transaction() as database:
             database.executemany("INSERT OR IGNORE INTO members (name, introduction) VALUES (?, ?)", rows)
+
+    def agreed(self, name: str, agreed: events.Agreed) -> None:
+        """A client has signed the session."""
+        fields = {"signature": agreed.signature.hex(), "proofs": [proof.hex() for proof in agreed.proofs]}
+        with self._transaction() as database:
+            database.execute("INSERT OR IGNORE INTO agreements VALUES (?, ?)", (name, _sealed_text(fields)))
 
     def opened(self, step: int, result: Aligned) -> None:
         """A sum over all clients was opened."""
@@ -251,6 +261,11 @@ def _introduction_text(one: events.Introduction) -> bytes:
 def _introduction(value: object) -> events.Introduction:
     fields = _opened_text(value)
     return events.Introduction(**(fields | {name: bytes.fromhex(fields[name]) for name in _BYTES}))
+
+
+def _agreed(value: object) -> events.Agreed:
+    fields = _opened_text(value)
+    return events.Agreed(bytes.fromhex(fields["signature"]), tuple(map(bytes.fromhex, fields["proofs"])))
 
 
 def _aligned(value: object) -> Aligned:

@@ -30,6 +30,7 @@ class Member:
     instance: bytes = b""
     connected: bool = False
     seen: float = 0.0  # when it last came, went or sent something
+    agreed: events.Agreed | None = None
     held: events.Held | None = None
     coin: bytes = b""
     done: bool = False
@@ -50,6 +51,7 @@ class Cursor:
     """What one follower has been told."""
 
     roster: bool = False
+    agreements: bool = False
     opened: int = 0
     reveals: bool = False
     version: int = 0

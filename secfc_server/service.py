@@ -118,6 +118,9 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
     async def Report(self, request: pb.ReportRequest, context: Any) -> pb.ReportReply:
         async with rpc.refusing(context):
             sender, report = self._caller(context), wire.report_from(request)
+            if isinstance(report, events.Agreed):  # kept before anybody is told that all agree
+                self.coordinator.check_agreement(sender, report)
+                await self._keep(self._journal.agreed, sender, report)
             if isinstance(report, events.Held) and report.coin:  # kept before any round can depend on it
                 self.coordinator.check_coin(self.coordinator.member(sender), report.coin)
                 await self._keep(self._journal.revealed, sender, report.coin)
@@ -267,6 +270,7 @@ def status(coordinator: Coordinator, seconds: float) -> pb.StatusReply:
         rows=coordinator.rows,
         step=last.step if last else "",
         broken_links=coordinator.broken_links(),
+        missing=coordinator.waits_for(),
     )
     if last is not None and last.inertia is not None:
         reply.inertia = last.inertia

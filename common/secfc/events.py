@@ -17,6 +17,7 @@ class Phase(Enum):
     """Where a job stands, for the server and for each client."""
 
     JOINING = "joining"
+    AGREEING = "agreeing"
     UNION = "union"
     SHARING = "sharing"
     ROUNDS = "rounds"
@@ -36,6 +37,7 @@ class Introduction:
     commitment: bytes
     certificate: bytes = field(repr=False)
     signature: bytes = field(repr=False, default=b"")
+    keeps: bool = False  # whether those who hold its shares may keep them for another job
 
     def statement(self, federation_digest: bytes) -> bytes:
         """What is signed. The first part keeps it apart from anything else the key may sign."""
@@ -48,7 +50,26 @@ class Introduction:
             self.x25519,
             self.nonce,
             self.commitment,
+            b"%d" % self.keeps,
         )
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A client's signature under the session: it takes part in this very job, now. Without all n of them nobody computes, so
+    introductions of an earlier job are worth nothing when their owner is away."""
+
+    name: str
+    session: bytes
+    certificate: bytes = field(repr=False)
+    signature: bytes = field(repr=False, default=b"")
+
+    def statement(self, federation_digest: bytes) -> bytes:
+        """What is signed; see `Introduction.statement`."""
+        return framed(b"secfc/v1/agreement", federation_digest, self.name.encode(), self.session)
+
+
+Signed = Introduction | Agreement
 
 
 def session(federation_digest: bytes, members: Sequence[Introduction]) -> bytes:
@@ -94,6 +115,15 @@ class Roster:
     """Everybody has joined; members in the order of the federation file."""
 
     members: tuple[Introduction, ...]
+
+
+@dataclass(frozen=True)
+class Agreements:
+    """Everybody has signed the session: the signatures in roster order, and everybody's proof to this client that it has the
+    X25519 key it introduced (`secfc.keys`; ours is empty)."""
+
+    signatures: tuple[bytes, ...] = field(repr=False)
+    proofs: tuple[bytes, ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -156,7 +186,7 @@ class Failed:
     reason: str
 
 
-Event = Waiting | Roster | Opened | Reveals | Assignment | RoundRequest | Finished | Failed
+Event = Waiting | Roster | Agreements | Opened | Reveals | Assignment | RoundRequest | Finished | Failed
 
 
 @dataclass(frozen=True)
@@ -177,6 +207,15 @@ class CentersPart:
     consents: bool
     smallest: int
     chunk: Chunk
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """A client signs the session, and proves to every other client, in roster order, that it has the X25519 key it
+    introduced."""
+
+    signature: bytes = field(repr=False)
+    proofs: tuple[bytes, ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -217,4 +256,4 @@ class Refused:
     reason: str
 
 
-Report = Held | Unreachable | Done | Stopped | Refused
+Report = Agreed | Held | Unreachable | Done | Stopped | Refused

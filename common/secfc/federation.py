@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import alignment, centers, identifiers, masks, prg
+from secfc import alignment, centers, identifiers, keys, masks, prg
 from secfc.centers import Opened
 from secfc.checking import Check
 from secfc.decoding import Decoder, Distances
@@ -76,9 +76,9 @@ class Member:
         self.public = self._private.public_key().public_bytes_raw()
 
     def meet(self, publics: Sequence[bytes]) -> None:
-        """Agree on a secret with every other client."""
-        others = (j for j in range(len(publics)) if j != self.index)
-        self._secrets = {j: masks.agree(self._private, publics[j]) for j in others}
+        """Learn everybody's public key."""
+        self._parties = [(f"client {j + 1}", public) for j, public in enumerate(publics)]
+        self._pairs: dict[bytes, dict[int, bytes]] = {}  # by session
 
     def receive(self, total: int, shares: Iterable[tuple[slice | Positions, Words]]) -> None:
         """Take in everybody's shares: where the rows stand among all m, and their packed shares. With private membership
@@ -103,10 +103,12 @@ class Member:
         self, request: Request, session: bytes, responders: tuple[int, ...], attempt: int
     ) -> list[tuple[bytes, int]]:
         """The signed keys of this client's masks for one attempt of a round."""
+        if session not in self._pairs:
+            self._pairs[session] = keys.pair_keys(self._private, session, self._parties, self.index)
         digest = masks.assignment_digest(request.labels.astype("<i4").tobytes())
         columns = self.plan.shape(len(request.labels), request.sizes, request.columns).columns
         context = masks.Context(session, self.plan.digest, request.number, attempt, responders, digest, columns)
-        return masks.signed_keys(self.index, self.plan.wishes.privacy, context, self._secrets)
+        return masks.signed_keys(self.index, self.plan.wishes.privacy, context, self._pairs[session])
 
     def centers(self, labels: Labels, clusters: Sequence[int]) -> Words:
         """Its values for the centres of the final assignment, if it consents to opening them."""

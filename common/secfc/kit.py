@@ -22,7 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from secfc import config
 from secfc.config import IDENTITY_DOMAIN, Federation
 from secfc.errors import ConfigError, WrongSender
-from secfc.events import Introduction
+from secfc.events import Signed
 
 MAX_PEM_BYTES = 16 << 10
 RENEW = "ask whoever provisions for a new kit"
@@ -109,11 +109,11 @@ def verify_signature(
         raise WrongSender(f"a message as from {party_name!a} is refused: {error}") from error
 
 
-def verifier(own: Kit) -> Callable[[Introduction], None]:
-    """Checks that an introduction is signed by the very client it names; raises WrongSender otherwise."""
+def verifier(own: Kit) -> Callable[[Signed], None]:
+    """Checks that a statement is signed by the very client it names; raises WrongSender otherwise."""
     digest = own.federation.digest()
 
-    def verify(one: Introduction) -> None:
+    def verify(one: Signed) -> None:
         verify_signature(
             own.ca_pem, one.certificate, own.federation.name, one.name, one.statement(digest), one.signature
         )

@@ -5,8 +5,9 @@ a graph of the responders: both ends of an edge expand the same key, one adds, t
 (t+1)-connected (Harary's, with the fewest edges), so that after removing any t colluding clients the rest still hangs
 together, and what the server and those t see of the rest is their sum only.
 
-An edge's key is HKDF(X25519(j, j′)) with `Context.info()`: session, round, attempt, responders, assignment, columns and
-parameters. Change any of them and every mask changes; repeat them and the upload is byte for byte the same.
+An edge's key is derived from what its two ends share (`keys.pair_keys`) with `Context.bound()`: session, round, attempt,
+responders, assignment, columns and parameters. Change any of them and every mask changes; repeat them and the upload is
+byte for byte the same.
 """
 
 from __future__ import annotations
@@ -15,13 +16,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-from secfc.errors import InvalidInput, PlanError, WrongSender
-from secfc.framing import framed
-from secfc.prg import KEY_BYTES
+from secfc import keys
+from secfc.errors import InvalidInput, PlanError
 
 
 @dataclass(frozen=True)
@@ -36,11 +32,9 @@ class Context:
     assignment: bytes
     columns: tuple[int, ...]
 
-    def info(self) -> bytes:
-        """A prefix-free encoding for HKDF."""
-        return framed(
-            b"secfc/v1/mask",
-            self.session,
+    def bound(self) -> tuple[bytes, ...]:
+        """All of it but the session, as the parts that a key is bound to."""
+        return (
             self.parameters,
             b"%d" % self.round,
             b"%d" % self.attempt,
@@ -74,27 +68,19 @@ def neighbours(position: int, responders: int, privacy: int) -> list[int]:
     return sorted(near)
 
 
-def agree(private: X25519PrivateKey, public: bytes) -> bytes:
-    """The secret two clients share. Raises WrongSender for a public key that is malformed or of low order."""
-    try:
-        return private.exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError:
-        raise WrongSender("a client's X25519 public key is not valid; it must join again with a fresh kit") from None
-
-
-def stream_key(secret: bytes, context: Context) -> bytes:
+def stream_key(pair: bytes, context: Context) -> bytes:
     """The AES-256 key of one edge in one context."""
-    return HKDF(SHA256(), length=KEY_BYTES, salt=context.session, info=context.info()).derive(secret)
+    return keys.derive(pair, context.session, b"mask", *context.bound())
 
 
-def signed_keys(me: int, privacy: int, context: Context, secrets: Mapping[int, bytes]) -> list[tuple[bytes, int]]:
-    """The keys and signs of responder `me`'s streams. `secrets[j]` is what it shares with client j."""
+def signed_keys(me: int, privacy: int, context: Context, pairs: Mapping[int, bytes]) -> list[tuple[bytes, int]]:
+    """The keys and signs of responder `me`'s streams. `pairs[j]` is what it shares with client j (`keys.pair_keys`)."""
     order: Sequence[int] = sorted(context.responders)
     if me not in order:
         raise InvalidInput("only a responder masks an upload")
     position = order.index(me)
-    keys = []
+    signed = []
     for other in neighbours(position, len(order), privacy):
-        key = stream_key(secrets[order[other]], context)
-        keys.append((key, 1 if position < other else -1))
-    return keys
+        key = stream_key(pairs[order[other]], context)
+        signed.append((key, 1 if position < other else -1))
+    return signed

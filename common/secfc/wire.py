@@ -6,13 +6,13 @@ depends on the state of a job is checked by the machines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from secfc import events
+from secfc import events, keys
 from secfc.errors import Malformed
 from secfc.field import CHUNK_WORDS, Words
 from secfc.v1 import secfc_pb2 as pb
@@ -21,6 +21,7 @@ CHUNK_BYTES = 8 * CHUNK_WORDS
 MAX_CLIENTS = 2047
 MAX_TEXT = 500
 MAX_CERTIFICATE = 16 << 10
+MAX_SIGNATURE = 128
 MAX_COLUMNS = 1 << 20
 
 
@@ -48,12 +49,17 @@ def introduction_to(value: events.Introduction) -> pb.Introduction:
         nonce=value.nonce,
         commitment=value.commitment,
         certificate=value.certificate,
+        keeps=value.keeps,
         signature=value.signature,
     )
 
 
 def introduction_from(message: pb.Introduction) -> events.Introduction:
-    if not 0 < len(message.name) <= 64 or len(message.certificate) > MAX_CERTIFICATE or len(message.signature) > 128:
+    if (
+        not 0 < len(message.name) <= 64
+        or len(message.certificate) > MAX_CERTIFICATE
+        or len(message.signature) > MAX_SIGNATURE
+    ):
         raise Malformed("an introduction has a name, certificate or signature of impossible length")
     if message.rows > 1 << 31:
         raise Malformed("an introduction claims more than 2^31 rows")
@@ -65,6 +71,7 @@ def introduction_from(message: pb.Introduction) -> events.Introduction:
         nonce=exactly(message.nonce, 32, "a nonce"),
         commitment=exactly(message.commitment, 32, "a coin's commitment"),
         certificate=message.certificate,
+        keeps=message.keeps,
         signature=message.signature,
     )
 
@@ -78,6 +85,8 @@ def event_to(value: events.Event) -> pb.Event:
             return pb.Event(waiting=pb.Waiting(phase=value.phase, missing=value.missing))
         case events.Roster():
             return pb.Event(roster=pb.Roster(members=[introduction_to(m) for m in value.members]))
+        case events.Agreements():
+            return pb.Event(agreements=pb.Agreements(signatures=value.signatures, proofs=value.proofs))
         case events.Opened():
             return pb.Event(
                 opened=pb.Opened(
@@ -121,6 +130,7 @@ def event_from(message: pb.Event) -> events.Event:
     readers: dict[str, Any] = {
         "waiting": _waiting,
         "roster": _roster,
+        "agreements": lambda m: events.Agreements(_signatures(m.signatures), _proofs(m.proofs)),
         "opened": _opened,
         "reveals": _reveals,
         "assignment": _assignment,
@@ -140,6 +150,18 @@ def _roster(message: pb.Roster) -> events.Roster:
     if len(message.members) > MAX_CLIENTS:
         raise Malformed("a roster has too many members")
     return events.Roster(tuple(introduction_from(m) for m in message.members))
+
+
+def _signatures(given: Sequence[bytes]) -> tuple[bytes, ...]:
+    if len(given) > MAX_CLIENTS or any(len(one) > MAX_SIGNATURE for one in given):
+        raise Malformed("there are more signatures than clients, or one of impossible length")
+    return tuple(given)
+
+
+def _proofs(given: Sequence[bytes]) -> tuple[bytes, ...]:
+    if len(given) > MAX_CLIENTS or any(len(one) not in (0, keys.PROOF_BYTES) for one in given):
+        raise Malformed("there are more proofs than clients, or one of impossible length")
+    return tuple(given)
 
 
 def _opened(message: pb.Opened) -> events.Opened:
@@ -234,6 +256,9 @@ def word_bytes(words: Words) -> bytes:
 
 def report_to(value: events.Report, instance: bytes) -> pb.ReportRequest:
     match value:
+        case events.Agreed():
+            agreed = pb.Agreed(signature=value.signature, proofs=value.proofs)
+            return pb.ReportRequest(instance=instance, agreed=agreed)
         case events.Held():
             held = pb.Held(
                 share_sets_digest=value.digest,
@@ -256,6 +281,9 @@ def report_to(value: events.Report, instance: bytes) -> pb.ReportRequest:
 
 def report_from(message: pb.ReportRequest) -> events.Report:
     match message.WhichOneof("kind"):
+        case "agreed":
+            (signature,) = _signatures([message.agreed.signature])
+            return events.Agreed(signature, _proofs(message.agreed.proofs))
         case "held":
             held = message.held
             seconds = held.seconds if isfinite(held.seconds) else 0.0

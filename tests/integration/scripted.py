@@ -107,15 +107,19 @@ class Scripted(stubs.ShareExchangeServicer):
     def _hear(self, stream: Any) -> None:
         try:
             for message in stream:
-                request = self.me.handle(wire.event_from(message))
+                event = wire.event_from(message)
+                request = self.me.handle(event)
+                if isinstance(event, events.Roster) and self.me.phase is Phase.AGREEING:
+                    self.report(self.me.agreement(self.kit.sign))
                 if request is not None:
                     self.requests.put(request)
         except grpc.RpcError:
             return  # closed by either side; whoever waits for more says so at its deadline
 
     def met(self) -> None:
-        """Wait for the roster."""
-        until(lambda: self.me.phase is not Phase.JOINING, f"{self.me.name} has the roster")
+        """Wait until everybody has agreed on the session."""
+        before = (Phase.JOINING, Phase.AGREEING)
+        until(lambda: self.me.phase not in before, f"{self.me.name} knows that everybody agrees")
 
     def shares(self, peer: str) -> Words:
         return self.me.outgoing(peer)

@@ -43,6 +43,7 @@ from secfc_server.rounds import Work
 
 Rows = npt.NDArray[np.int64]
 Action = Callable[[], None]
+BEFORE_SHARES = (ClientPhase.JOINING, ClientPhase.AGREEING)
 PATIENT = Deadlines(join=1e9, share=1e9, round=86400.0, lost=5.0)
 
 
@@ -83,12 +84,10 @@ def sign(name: str, statement: bytes) -> bytes:
     return hmac.digest(name.encode(), statement, "sha256")
 
 
-def verifier(agreed: Federation) -> Callable[[events.Introduction], None]:
-    def verify(introduction: events.Introduction) -> None:
-        if not hmac.compare_digest(
-            sign(introduction.name, introduction.statement(agreed.digest())), introduction.signature
-        ):
-            raise WrongSender(f"the introduction of {introduction.name} is not signed by it")
+def verifier(agreed: Federation) -> Callable[[events.Signed], None]:
+    def verify(signed: events.Signed) -> None:
+        if not hmac.compare_digest(sign(signed.name, signed.statement(agreed.digest())), signed.signature):
+            raise WrongSender(f"the {type(signed).__name__.lower()} of {signed.name} is not signed by it")
 
     return verify
 
@@ -328,8 +327,13 @@ class Joined:
         assert site.stream is not None
         event = wire.event_from(pb.Event.FromString(site.stream.queue.popleft()))
         request = site.participant.handle(event)
+        if isinstance(event, events.Roster) and site.participant.phase is ClientPhase.AGREEING:
+            self.tell_agreed(site)
         if request is not None:
             self.answer(site, request)
+
+    def tell_agreed(self, site: Site) -> None:
+        self.report(site, agreement(site.participant))
 
     def answer(self, site: Site, request: events.RoundRequest) -> None:
         words = site.participant.answer(request)
@@ -434,7 +438,7 @@ class Joined:
         out: list[Action] = [
             lambda peer=peer: self.deliver(site, peer)  # type: ignore[misc]
             for peer in others
-            if peer.name not in site.delivered and peer.participant.phase is not ClientPhase.JOINING
+            if peer.name not in site.delivered and peer.participant.phase not in BEFORE_SHARES
         ]
         if me.name in me.missing():
             out.append(me.keep_own)
@@ -546,7 +550,7 @@ class Joined:
         if phase is not self._seen_phases[-1]:
             assert self._seen_phases[-1] not in (Phase.FINISHED, Phase.FAILED), "the end is final"
             self._seen_phases.append(phase)
-        order = [Phase.JOINING, Phase.UNION, Phase.SHARING, Phase.ROUNDS, Phase.FINISHED]
+        order = [Phase.JOINING, Phase.AGREEING, Phase.UNION, Phase.SHARING, Phase.ROUNDS, Phase.FINISHED]
         ranks = [order.index(p) for p in self._seen_phases if p is not Phase.FAILED]
         assert ranks == sorted(ranks)
         names = [(number, attempt) for number, attempt, _ in self.attempts]
@@ -646,8 +650,8 @@ def share_chunks(sender: Participant, words: Words, first: int) -> Iterator[byte
 def meet(agreed: Federation, rows: Sequence[Rows], seed: int = 0, *, any_start: bool = True) -> list[Participant]:
     """Participants that hold everybody's shares and wait for the first round.
 
-    `any_start` lets a test of rounds begin with whatever assignment it likes; what clients check of the start is the subject
-    of tests/protocol/test_start.py.
+    `any_start` lets a test of rounds begin with whatever request and assignment it likes; what clients check of the start is
+    the subject of tests/protocol/test_start.py and test_agreement.py.
     """
     machines = introduced(agreed, rows, seed)
     for owner in machines:
@@ -659,17 +663,31 @@ def meet(agreed: Federation, rows: Sequence[Rows], seed: int = 0, *, any_start: 
         owner.keep_own()
         if any_start:
             vars(owner)["_check_start"] = lambda version, labels: None
+            owner.guard.away()
     assert len({machine.holdings() for machine in machines}) == 1
     return machines
 
 
 def introduced(agreed: Federation, rows: Sequence[Rows], seed: int = 0) -> list[Participant]:
-    """Participants that know the roster and hold no shares yet."""
+    """Participants that have agreed on the session and hold no shares yet."""
     machines = strangers(agreed, rows, seed)
     met = roster(machines)
     for machine in machines:
         machine.handle(met)
+    for machine, said in zip(machines, agreements(machines), strict=True):
+        machine.handle(said)
     return machines
+
+
+def agreement(machine: Participant) -> events.Agreed:
+    return machine.agreement(lambda text: sign(machine.name, text))
+
+
+def agreements(machines: Sequence[Participant]) -> list[events.Agreements]:
+    """What the server tells each of them, once all have signed."""
+    given = [agreement(machine) for machine in machines]
+    signatures = tuple(one.signature for one in given)
+    return [events.Agreements(signatures, tuple(one.proofs[j] for one in given)) for j in range(len(given))]
 
 
 def strangers(agreed: Federation, rows: Sequence[Rows], seed: int = 0) -> list[Participant]:

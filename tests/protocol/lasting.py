@@ -7,6 +7,7 @@ which bytes the server took from whom, and what a finished job said.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from secfc_client.participant import Phase as ClientPhase
 from secfc_server.coordinator import Coordinator, Phase
 from secfc_server.journal import Journal
 from secfc_server.rounds import Work
-from tests.protocol.joined import Action, Joined, Site, settle, small_chunks, verifier
+from tests.protocol.joined import BEFORE_SHARES, Action, Joined, Site, agreement, settle, small_chunks, verifier
 
 
 class Lasting(Joined):
@@ -83,6 +84,15 @@ class Lasting(Joined):
         else:
             self.coordinator.complete(record, self.now)
 
+    def tell_agreed(self, site: Site) -> None:
+        try:
+            agreed = agreement(site.participant)
+            self.coordinator.check_agreement(site.name, agreed)
+            self.journal.agreed(site.name, agreed)
+            self.report(site, agreed)
+        except OutOfTurn:  # as below
+            assert not site.joined
+
     def tell_held(self, site: Site) -> None:
         try:
             assert site.held is not None
@@ -121,6 +131,7 @@ class Lasting(Joined):
             kept.epoch - 1,
             self.now,
             leakage=kept.leakage,
+            agreed=kept.agreed,
             coins=kept.coins,
         )
         assert not finished or self.coordinator.phase is Phase.FINISHED
@@ -138,7 +149,10 @@ class Lasting(Joined):
         if not old.started or old.done_told:
             return
         self.drop(old)
-        self.sites[name] = self.make_site(name, old.participant._secrets)
+        secrets = old.participant._secrets
+        if old.held is not None:
+            secrets = dataclasses.replace(secrets, revealed=old.participant.session)
+        self.sites[name] = self.make_site(name, secrets)
         self.resumed.add(name)
         self.starts[name] = self.starts.get(name, 1) + 1
         if tear and self.disk[name]:
@@ -218,7 +232,7 @@ class Lasting(Joined):
         out += [
             lambda owner=owner: self.fetch(site, owner)  # type: ignore[misc]
             for owner in owners
-            if owner.started and not owner.done_told and owner.participant.phase is not ClientPhase.JOINING
+            if owner.started and not owner.done_told and owner.participant.phase not in BEFORE_SHARES
         ]
         if not missing:
             out.append(lambda: self.hold(site))
@@ -231,7 +245,7 @@ class Lasting(Joined):
             if peer is not site
             and peer.started
             and peer.name not in site.delivered
-            and peer.participant.phase is not ClientPhase.JOINING
+            and peer.participant.phase not in BEFORE_SHARES
             and not peer.done_told
         ]
 

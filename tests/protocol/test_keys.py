@@ -60,6 +60,10 @@ class Job:
     def meet(self) -> None:
         for client in self.clients:
             client.handle(events.Roster(tuple(self.members)))
+        given = [client.agreement(self.kits[client.name].sign) for client in self.clients]
+        for j, client in enumerate(self.clients):
+            proofs = tuple(one.proofs[j] for one in given)
+            client.handle(events.Agreements(tuple(one.signature for one in given), proofs))
 
     def share(self) -> None:
         self.meet()
@@ -117,18 +121,18 @@ def test_a_swapped_key_signed_by_another_party_of_the_federation(kits: dict[str,
 
 
 def test_an_introduction_of_an_earlier_job_does_not_get_far(kits: dict[str, Kit]) -> None:
-    """It is truly signed, so others cannot tell. But its owner sees it, and its shares do not fit the session they see."""
+    """It is truly signed, so others cannot tell. But its owner sees it, and does not sign the session they see."""
     job = Job(kits)
     stale = introduction(kits["c1"], machine(kits["c1"]))
     members = [job.members[0], stale, job.members[2]]
     refused(job.clients[1], members, "an introduction of ours that we did not make")
     job.clients[0].handle(events.Roster(tuple(members)))
     job.clients[1].handle(events.Roster(tuple(job.members)))
-    honest, words = job.clients[1], job.clients[1].outgoing("c0")
-    with pytest.raises(OutOfTurn, match="belong to another job"):
-        job.clients[0].receive("c1", honest.session, honest.share_set.id, events.Chunk(0, len(words), words))
-    with pytest.raises(OutOfTurn, match="shares are still missing"):
-        job.clients[0].holdings()
+    given = [client.agreement(kits[client.name].sign) for client in job.clients[:2]]
+    said = events.Agreements((given[0].signature, given[1].signature, b""), (b"", given[1].proofs[0], bytes(32)))
+    with pytest.raises(WrongSender, match="the signature is not that of 'c1'"):
+        job.clients[0].handle(said)
+    assert job.clients[0].phase is Phase.AGREEING
 
 
 def test_the_statement_is_bound_to_the_federation_file(kits: dict[str, Kit]) -> None:

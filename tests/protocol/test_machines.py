@@ -31,6 +31,7 @@ from secfc_server.service import Service
 from tests.protocol.joined import (
     PATIENT,
     Joined,
+    agreement,
     deal,
     introduced,
     make_federation,
@@ -337,8 +338,15 @@ def lies(job: Joined, site: Any) -> list[Lie]:
         out.append(("a second process", lambda: c.join(name, digest, bytes(16), mine, now), AlreadyJoined))
     if same:
         held, done = events.Held(bytes(32), 0, 0, 0.0), events.Done()
-        early = OutOfTurn if c.phase is Phase.JOINING else Malformed
+        early = OutOfTurn if c.phase in (Phase.JOINING, Phase.AGREEING) else Malformed
         out.append(("holds other shares", lambda: c.report(name, instance, held, now), early))
+        others = [bytes(32) if j != site.participant.index else b"" for j in range(len(job.sites))]
+        unsigned = events.Agreed(b"", tuple(others))
+        error = OutOfTurn if c.phase is Phase.JOINING else WrongSender
+        out.append(("agrees unsigned", lambda: c.report(name, instance, unsigned, now), error))
+        if site.participant.phase is not ClientPhase.JOINING and c.phase is not Phase.JOINING:
+            bare = dataclasses.replace(agreement(site.participant), proofs=())
+            out.append(("proves nothing", lambda: c.report(name, instance, bare, now), Malformed))
         link = events.Unreachable("mallory", "no")
         out.append(("cannot reach a stranger", lambda: c.report(name, instance, link, now), Malformed))
         if c.phase is not Phase.FINISHED:
@@ -412,7 +420,7 @@ def test_every_lie_in_every_phase_changes_nothing(uploads: str) -> None:
                     check_lie(job, lie)
             job.step()
     job.check_result()
-    assert len(told) >= 32, "every kind of lie was told"
+    assert len(told) >= 34, "every kind of lie was told"
     for site in job.sites.values():
         for lie in lies(job, site):
             check_lie(job, lie)

@@ -30,6 +30,7 @@ from tests.protocol.joined import (
     meet,
     plan_of,
     roster,
+    sign,
     strangers,
     unchanged,
 )
@@ -114,7 +115,9 @@ def test_singletons_when_the_seeding_is_over_or_not_agreed_on() -> None:
     single = np.full(TOTAL, -1, dtype=np.int32)
     single[17] = 0
     refused(guarded(Policy()), Malformed, "leaves rows out", 1, single, columns=(0,))
-    refused(guarded(Policy(), seeding="k-means++"), Malformed, "leaves rows out", 4, single, columns=(0,))
+    machine = guarded(Policy(), seeding="k-means++")
+    machine.guard.away()
+    refused(machine, Malformed, "leaves rows out", 4, single, columns=(0,))
 
 
 def test_more_than_the_policy_gives_away() -> None:
@@ -241,9 +244,13 @@ def test_two_rosters_for_two_clients_share_nothing() -> None:
     old[0].handle(events.Roster(tuple(members)))
     new[1].handle(events.Roster(tuple(other)))
     assert old[0].session != new[1].session
-    words = old[0].outgoing("c1")
-    with pytest.raises(OutOfTurn, match="another job"):
-        new[1].receive("c0", old[0].session, old[0].share_set.id, events.Chunk(0, len(words), words))
+    ours = old[0].agreement(lambda text: sign("c0", text))
+    theirs = new[1].agreement(lambda text: sign("c1", text))
+    signatures = (ours.signature, theirs.signature, *(b"" for _ in range(3)))
+    with pytest.raises(WrongSender, match="agreement of c1 is not signed by it"):
+        old[0].handle(events.Agreements(signatures, (b"", theirs.proofs[0], *(bytes(32) for _ in range(3)))))
+    with pytest.raises(OutOfTurn, match="not agreed on here yet"):
+        old[0].outgoing("c1")
 
 
 # --- how it ends ------------------------------------------------------------------------------------------------------

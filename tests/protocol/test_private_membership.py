@@ -12,7 +12,7 @@ from secfc.errors import JobFailed, Malformed, OutOfTurn, WrongSender
 from secfc_client.participant import Participant
 from secfc_client.participant import Phase as ClientPhase
 from secfc_server.coordinator import Phase
-from tests.protocol.joined import Joined, deal, introduced, make_federation, resigned, settle, unchanged
+from tests.protocol.joined import Joined, agreements, deal, introduced, make_federation, resigned, settle, unchanged
 
 SIZES = [4, 0, 7, 3]
 
@@ -56,6 +56,10 @@ def messages(sizes: list[int]) -> list[tuple[str, str, int]]:
         sent.append((site.name, "join", len(wire.introduction_to(site.introduction()).SerializeToString())))
     for site in job.sites.values():
         site.participant.handle(events.Roster(job.coordinator.roster()))
+        job.tell_agreed(site)
+    machines = [site.participant for site in job.sites.values()]
+    for machine, said in zip(machines, agreements(machines), strict=True):
+        machine.handle(said)
     while job.coordinator.phase is not Phase.ROUNDS:
         for site in job.sites.values():
             for other in job.sites.values():

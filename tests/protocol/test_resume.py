@@ -67,6 +67,10 @@ def test_a_state_of_another_job_is_refused() -> None:
         Clustering(5, 2).resume(Clustering(6, 2).state())
 
 
+def agreements_of(server: Server) -> dict[str, events.Agreed]:
+    return {name: member.agreed for name, member in server.coordinator.members.items() if member.agreed}
+
+
 def test_a_coordinator_goes_on_and_numbers_its_attempts_anew() -> None:
     old = Server(3, (3, 4, 5))
     old.begin_rounds()
@@ -77,9 +81,10 @@ def test_a_coordinator_goes_on_and_numbers_its_attempts_anew() -> None:
     record = old.coordinator.record(work.run(), 0.1, old.now)
     kept = {one.name: one for one in old.coordinator.roster()}
     coins = {name: member.coin for name, member in old.coordinator.members.items()}
+    agreed = agreements_of(old)
 
     new = Server(3, (3, 4, 5))
-    new.coordinator.resume(kept, (), work.clustering.state(), [record], 1, new.now, coins=coins)
+    new.coordinator.resume(kept, (), work.clustering.state(), [record], 1, new.now, agreed=agreed, coins=coins)
     assert new.coordinator.phase is Job.ROUNDS
     assert new.coordinator.rounds is not None
     assert new.coordinator.rounds.records == [record]
@@ -109,8 +114,9 @@ def test_a_coordinator_resumed_after_the_end_serves_the_labels() -> None:
     record = old.coordinator.record(work.run(), 0.1, old.now)
     kept = {one.name: one for one in old.coordinator.roster()}
     coins = {name: member.coin for name, member in old.coordinator.members.items()}
+    agreed = agreements_of(old)
     new = Server(3, (3, 4, 5), max_rounds=1, seeding="random")
-    new.coordinator.resume(kept, ("c1",), work.clustering.state(), [record], 1, new.now, coins=coins)
+    new.coordinator.resume(kept, ("c1",), work.clustering.state(), [record], 1, new.now, agreed=agreed, coins=coins)
     assert new.coordinator.phase is Job.FINISHED
     assert set(new.coordinator.missing()) == {"c0", "c2"}
 
@@ -136,13 +142,18 @@ def test_the_meter_goes_on_with_the_same_shares_and_anew_with_others() -> None:
     assert told >= 1
     roster = {one.name: one for one in old.coordinator.roster()}
     coins = {name: member.coin for name, member in old.coordinator.members.items()}
+    agreed = agreements_of(old)
     same = Server(3, (3, 4, 5), seeding="random")
-    same.coordinator.resume(roster, (), work.clustering.state(), [], 1, same.now, leakage=kept, coins=coins)
+    same.coordinator.resume(
+        roster, (), work.clustering.state(), [], 1, same.now, leakage=kept, agreed=agreed, coins=coins
+    )
     assert same.coordinator.rounds is not None
     assert same.coordinator.rounds.leakage.count == told
     fresh = {name: dataclasses.replace(one, share_set=bytes(16)) for name, one in roster.items()}
     other = Server(3, (3, 4, 5), seeding="random")
-    other.coordinator.resume(fresh, (), work.clustering.state(), [], 1, other.now, leakage=kept, coins=coins)
+    other.coordinator.resume(
+        fresh, (), work.clustering.state(), [], 1, other.now, leakage=kept, agreed=agreed, coins=coins
+    )
     assert other.coordinator.rounds is not None
     assert other.coordinator.rounds.leakage.count == 0
 

@@ -206,7 +206,7 @@ def test_a_follower_hears_the_coins_before_the_assignment_every_time() -> None:
     server.begin_rounds()
     for _ in range(2):
         kinds = [type(event) for event in server.coordinator.news("c0", Cursor(), server.now)]
-        assert kinds[:3] == [events.Roster, events.Reveals, events.Assignment]
+        assert kinds[:4] == [events.Roster, events.Agreements, events.Reveals, events.Assignment]
 
 
 # --- an agreed seed -----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from tests.protocol.joined import (
     make_federation,
     plan_of,
     resigned,
+    sign,
     snapshot,
     strangers,
     unchanged,
@@ -46,12 +47,27 @@ class Server:
     def instance(self, j: int) -> bytes:
         return bytes([j]) * 16
 
-    def join(self, *clients: int) -> None:
+    def join(self, *clients: int, agree: bool = True) -> None:
+        """With the last one everybody agrees, unless told otherwise."""
         for j in clients:
             machine = self.machines[j]
             self.coordinator.join(
                 machine.name, self.federation.digest(), self.instance(j), introduce(machine), self.now
             )
+        if agree and self.coordinator.phase is Phase.AGREEING:
+            self.agree(*range(len(self.machines)))
+
+    def agree(self, *clients: int) -> None:
+        for j in clients:
+            self.report(j, self.agreed(j))
+
+    def agreed(self, j: int) -> events.Agreed:
+        """A signature under the session; the proofs are the clients' to check."""
+        session = events.session(self.federation.digest(), self.coordinator.roster())
+        statement = events.Agreement(f"c{j}", session, b"").statement(self.federation.digest())
+        return events.Agreed(
+            sign(f"c{j}", statement), tuple(b"" if i == j else bytes(32) for i in range(len(self.machines)))
+        )
 
     def follow(self, *clients: int) -> None:
         for j in clients:
@@ -117,10 +133,16 @@ def server() -> Server:
 # --- joining ----------------------------------------------------------------------------------------------------------
 
 
-def test_sharing_begins_when_all_have_joined(server: Server) -> None:
+def test_sharing_begins_when_all_have_joined_and_agreed(server: Server) -> None:
     server.join(0, 1, 3)
     assert (server.coordinator.phase, server.coordinator.missing()) == (Phase.JOINING, ("c2",))
-    server.join(2)
+    server.join(2, agree=False)
+    assert server.coordinator.phase is Phase.AGREEING
+    server.agree(0, 1, 2)
+    assert (server.coordinator.phase, server.coordinator.missing()) == (Phase.AGREEING, ("c3",))
+    with pytest.raises(OutOfTurn, match="joined and agreed"):
+        server.report(0, server.held(0))
+    server.agree(3, 3, 0)
     assert (server.coordinator.phase, server.coordinator.rows) == (Phase.SHARING, 12)
     assert server.coordinator.missing() == ("c0", "c1", "c2", "c3")
 
@@ -322,7 +344,7 @@ def test_the_first_r_connected_clients_are_asked(server: Server) -> None:
     assert server.responders() == (0, 1, 2)
     cursor = Cursor()
     kinds = [type(event) for event in server.coordinator.news("c3", cursor, server.now)]
-    assert kinds == [events.Roster, events.Reveals, events.Assignment, events.RoundRequest]
+    assert kinds == [events.Roster, events.Agreements, events.Reveals, events.Assignment, events.RoundRequest]
     assert server.coordinator.news("c3", cursor, server.now) == [], "nothing is told twice"
 
 
@@ -388,7 +410,8 @@ def test_decoding_waits_for_every_word_and_is_handed_out_once(server: Server) ->
     work = server.coordinator.take_work()
     assert work is not None
     assert server.coordinator.take_work() is None
-    assert server.coordinator.news("c0", Cursor(roster=True, reveals=True), server.now) == [], "nobody is asked"
+    cursor = Cursor(roster=True, agreements=True, reveals=True)
+    assert server.coordinator.news("c0", cursor, server.now) == [], "nobody is asked"
     with unchanged(server.coordinator), pytest.raises(OutOfTurn):
         server.send(0)
     with pytest.raises(OutOfTurn, match="no question is due"):
@@ -474,6 +497,20 @@ def test_a_client_that_comes_and_goes_does_not_make_a_round_last_for_ever() -> N
     assert isinstance(server.coordinator.failure, Unavailable)
 
 
+def test_status_names_whom_the_job_cannot_go_on_without(server: Server) -> None:
+    server.join(0, 1)
+    assert server.coordinator.waits_for() == ("c2", "c3")
+    server.join(2, 3, agree=False)
+    server.agree(0, 1, 3)
+    assert server.coordinator.waits_for() == ("c2",)
+    server.agree(2)
+    server.follow(0, 1, 2, 3)
+    for j in range(4):
+        server.report(j, server.held(j))
+    assert server.coordinator.missing()
+    assert server.coordinator.waits_for() == (), "a round that is asked can do without some"
+
+
 def test_below_r_everybody_hears_whom_the_round_waits_for() -> None:
     server = Server(3, (3, 4, 5))
     server.begin_rounds()
@@ -532,7 +569,8 @@ def test_nothing_moves_a_finished_job() -> None:
     assert server.coordinator.take_work() is None
     assert ending(server) == before
     told = server.coordinator.news("c0", Cursor(), server.now)
-    assert [type(event) for event in told] == [events.Roster, events.Reveals, events.Assignment, events.Finished]
+    kinds = [events.Roster, events.Agreements, events.Reveals, events.Assignment, events.Finished]
+    assert [type(event) for event in told] == kinds
 
 
 def test_nothing_moves_a_failed_job() -> None:
@@ -584,10 +622,14 @@ def test_waiting_is_told_when_it_changes(server: Server) -> None:
     assert server.coordinator.news("c0", cursor, 0.0) == []
     server.join(1)
     assert server.coordinator.news("c0", cursor, 0.0) == [events.Waiting("joining", ("c2", "c3"))]
-    server.join(2, 3)
+    server.join(2, 3, agree=False)
     met, waiting = server.coordinator.news("c0", cursor, 0.0)
     assert isinstance(met, events.Roster)
     assert [member.name for member in met.members] == ["c0", "c1", "c2", "c3"]
+    assert waiting == events.Waiting("agreeing", ("c0", "c1", "c2", "c3"))
+    server.agree(0, 1, 2, 3)
+    agreed, waiting = server.coordinator.news("c0", cursor, 0.0)
+    assert isinstance(agreed, events.Agreements)
     assert waiting == events.Waiting("sharing", ("c0", "c1", "c2", "c3"))
 
 

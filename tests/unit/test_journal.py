@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from secfc.errors import ConfigError
-from secfc.events import Introduction
+from secfc.events import Agreed, Introduction
 from secfc.lloyd import State
 from secfc_server.journal import FILE, Journal
 from secfc_server.rounds import RoundRecord
@@ -22,6 +22,7 @@ from secfc_server.rounds import RoundRecord
 DIGEST = bytes(32)
 ONE = Introduction("a", 3, b"s" * 16, b"x" * 32, b"n" * 32, b"c" * 32, b"cert", b"sig")
 TWO = Introduction("b", 0, b"t" * 16, b"y" * 32, b"m" * 32, b"c" * 32, b"cert", b"sig")
+AGREED = Agreed(b"signed", (b"", b"p" * 32))
 RECORD = RoundRecord(1, "seed", 1, (0, 1, 2), 1, 2, None, 0.5, 0.1, 0.1, 0.1, 0.2, 4096)
 STATE = State("lloyd", 2, 1, False, np.array([-1, 0, 4], dtype=np.int32))
 
@@ -32,12 +33,15 @@ def test_what_is_written_is_there_for_the_next_process(tmp_path: Path) -> None:
     first.joined((ONE, TWO))
     first.advanced(STATE, RECORD)
     first.done("b")
+    first.agreed("a", AGREED)
+    first.agreed("a", Agreed(b"another", (b"",)))
     first.revealed("a", b"heads")
     first.revealed("a", b"tails")
     # no close: a killed process does not close either
     kept = Journal(tmp_path, DIGEST).begin()
     assert (kept.coins, kept.epoch) == ({"a": b"tails"}, 2)
     assert kept.introductions == {"a": ONE, "b": TWO}
+    assert kept.agreed == {"a": AGREED}
     assert kept.done == {"b"}
     assert kept.records == [RECORD]
     assert kept.state is not None

@@ -88,7 +88,7 @@ def test_an_honest_roster_is_taken_once_and_may_be_repeated(newcomers: list[Part
     met = roster(newcomers)
     for machine in newcomers:
         assert machine.handle(met) is None
-        assert machine.phase is Phase.SHARING
+        assert machine.phase is Phase.AGREEING
         with unchanged(machine):
             machine.handle(met)
     assert {machine.session for machine in newcomers} == {events.session(FEDERATION.digest(), met.members)}
@@ -135,18 +135,18 @@ LOW_ORDER = [
 @pytest.mark.parametrize("point", LOW_ORDER)
 def test_a_key_of_low_order(newcomers: list[Participant], point: bytes) -> None:
     wrong = changed(roster(newcomers).members, 4, x25519=point)
-    with pytest.raises(WrongSender, match="X25519 public key is not valid"):
+    with pytest.raises(WrongSender, match="X25519 public key of c4 is not valid"):
         newcomers[2].handle(wrong)
     assert newcomers[2].phase is Phase.JOINING
-    with pytest.raises(OutOfTurn, match="the roster is not known here yet"):
+    with pytest.raises(OutOfTurn, match="the session is not agreed on here yet"):
         newcomers[2].progress("c0", newcomers[2].session, wrong.members[0].share_set)
     newcomers[2].handle(roster(newcomers))
-    assert newcomers[2].phase is Phase.SHARING
+    assert newcomers[2].phase is Phase.AGREEING
 
 
 def test_a_key_of_low_order_changes_nothing(newcomers: list[Participant]) -> None:
     wrong = changed(roster(newcomers).members, 4, x25519=bytes(32))
-    refused(newcomers[2], wrong, WrongSender, "X25519 public key is not valid")
+    refused(newcomers[2], wrong, WrongSender, "X25519 public key of c4 is not valid")
 
 
 @pytest.mark.parametrize(("rows", "total"), [(31, 40), (1 << 31, (1 << 31) + 9)])
@@ -226,9 +226,9 @@ def test_shares_that_are_not_due(sharers: list[Participant]) -> None:
 
 
 def test_shares_before_the_roster(newcomers: list[Participant], sharers: list[Participant]) -> None:
-    with unchanged(newcomers[2]), pytest.raises(OutOfTurn, match="the roster is not known here yet"):
+    with unchanged(newcomers[2]), pytest.raises(OutOfTurn, match="the session is not agreed on here yet"):
         give(sharers[0], newcomers[2], part(sharers[0], newcomers[2]))
-    with unchanged(newcomers[2]), pytest.raises(OutOfTurn, match="the roster is not known here yet"):
+    with unchanged(newcomers[2]), pytest.raises(OutOfTurn, match="the session is not agreed on here yet"):
         newcomers[2].progress("c0", b"", sharers[0].share_set.id)
 
 

@@ -55,6 +55,9 @@ def test_nothing_is_waited_for_after_the_end(caplog: pytest.LogCaptureFixture) -
     assert waits(caplog) == []
 
 
+PHASES = ["joining", "agreeing", "sharing", "rounds"]
+
+
 def test_a_phase_is_told_of_however_short_it_was(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "secfc.server")
     server = Server(3, (3, 4, 5))
@@ -64,4 +67,4 @@ def test_a_phase_is_told_of_however_short_it_was(caplog: pytest.LogCaptureFixtur
     monitor.look(server.now)
     monitor.look(server.now)
     said = [record.getMessage() for record in caplog.records]
-    assert [text for text in said if text in ("joining", "sharing", "rounds")] == ["joining", "sharing", "rounds"]
+    assert [text for text in said if text in PHASES] == PHASES

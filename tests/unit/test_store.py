@@ -250,7 +250,7 @@ def test_kept_shares_mean_the_same_seed_and_a_fresh_session(folder: Path) -> Non
     store = Store(folder)
     first = plain(store.secrets(DIGEST, ROWS))
     words = np.arange(5, dtype=np.uint64)
-    store.keep_shares(b"set", "b", words)
+    store.keep_shares(b"set", "b", words, lasting=True)
     store.keep_given(b"what was asked")
     store.note_written()
     store.finish(keep=True)

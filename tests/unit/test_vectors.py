@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secfc import errors, masks
+from secfc import errors, keys, masks
 from secfc.coins import Coins
 from secfc.decoding import Decoder, Distances
 from secfc.distances import Shape
@@ -157,14 +157,13 @@ def test_graphs(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", cases("masks"))
 def test_masks(case: dict[str, Any]) -> None:
     context = generate.context_of(case["context"])
-    assert context.info().hex() == case["info"]
     agreed = generate.example("masked")
     clusters = generate.clusters_of_all(agreed)
     decoder = Decoder(agreed.shape(4, np.array([2, 2]), context.columns), context.responders, None)
     for j in context.responders:
         secrets = {o: generate.secret(j, o) for o in context.responders if o != j}
-        keys = masks.signed_keys(j, 1, context, secrets)
-        assert [{"key": key.hex(), "sign": sign} for key, sign in keys] == case["keys"][str(j)]
+        signed = masks.signed_keys(j, 1, context, secrets)
+        assert [{"key": key.hex(), "sign": sign} for key, sign in signed] == case["keys"][str(j)]
         upload = generate.masked_upload(agreed, clusters[j], j, context)
         assert words_hex(upload) == case["uploads"][str(j)]
         decoder.add(j, 0, hex_words(case["uploads"][str(j)]))
@@ -195,12 +194,21 @@ def test_another_context_has_other_masks(case: dict[str, Any]) -> None:
     assert (distances.integers([0, 1]) != np.array(STORED["masks"]["vectors"][0]["distances"], dtype=object)).all()
 
 
-@pytest.mark.parametrize("case", cases("masks", "tampered", "agree"))
-def test_agree_refuses(case: dict[str, Any]) -> None:
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+@pytest.mark.parametrize("case", cases("keys"))
+def test_pair_keys_and_proofs(case: dict[str, Any]) -> None:
+    session, me = bytes.fromhex(STORED["keys"]["session"]), case["client"]
+    pairs = keys.pair_keys(generate.privates()[me], session, generate.parties(), me)
+    assert {str(j): key.hex() for j, key in pairs.items()} == case["pair_keys"]
+    assert [proof.hex() for proof in keys.proofs(pairs, session, generate.NAMES, me)] == case["proofs"]
+    others = [one["proofs"][me] for one in STORED["keys"]["vectors"]]
+    keys.check_proofs([bytes.fromhex(proof) for proof in others], pairs, session, generate.NAMES, me)
 
+
+@pytest.mark.parametrize("case", cases("keys", "tampered", "agree"))
+def test_a_bad_public_key_is_refused(case: dict[str, Any]) -> None:
+    parties = [generate.parties()[0], ("bb", bytes.fromhex(case["public"]))]
     with pytest.raises(error(case)):
-        masks.agree(X25519PrivateKey.generate(), bytes.fromhex(case["public"]))
+        keys.pair_keys(generate.privates()[0], b"session", parties, 0)
 
 
 @pytest.mark.parametrize("case", cases("masks", "tampered", "signed-keys"))

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import masks, plan
+from secfc import keys, masks, plan
 from secfc.coins import Coins
 from secfc.decoding import Decoder, Distances
 from secfc.distances import CodedClusters, Shape
@@ -277,8 +278,8 @@ def masking() -> dict[str, Any]:
     decoder.finish(distances)
     edges = {}
     for me in CONTEXT.responders:
-        keys = masks.signed_keys(me, 1, CONTEXT, {j: secret(me, j) for j in CONTEXT.responders if j != me})
-        edges[str(me)] = [{"key": key.hex(), "sign": sign} for key, sign in keys]
+        signed = masks.signed_keys(me, 1, CONTEXT, {j: secret(me, j) for j in CONTEXT.responders if j != me})
+        edges[str(me)] = [{"key": key.hex(), "sign": sign} for key, sign in signed]
     import dataclasses
 
     return {
@@ -289,7 +290,6 @@ def masking() -> dict[str, Any]:
         "vectors": [
             {
                 "context": json_context(CONTEXT),
-                "info": CONTEXT.info().hex(),
                 "keys": edges,
                 "uploads": {str(j): words_hex(words) for j, words in uploads.items()},
                 "distances": distances.integers([0, 1]).tolist(),
@@ -306,9 +306,41 @@ def masking() -> dict[str, Any]:
             for name, value in CHANGES.items()
         ]
         + [
+            {"why": "no responder", "step": "signed-keys", "error": "InvalidInput", "client": 3},
+        ],
+    }
+
+
+NAMES = ("a", "bb", "c")
+
+
+def privates() -> list[X25519PrivateKey]:
+    """The private keys of these vectors: 32 bytes 1, 2 and 3."""
+    return [X25519PrivateKey.from_private_bytes(bytes([j + 1]) * 32) for j in range(len(NAMES))]
+
+
+def parties() -> list[keys.Party]:
+    return [(name, own.public_key().public_bytes_raw()) for name, own in zip(NAMES, privates(), strict=True)]
+
+
+def pairing() -> dict[str, Any]:
+    """What each pair of three clients shares, and the proofs each gives the others."""
+    session = b"session"
+    pairs = [keys.pair_keys(own, session, parties(), me) for me, own in enumerate(privates())]
+    return {
+        "session": session.hex(),
+        "parties": [{"name": name, "public": public.hex()} for name, public in parties()],
+        "vectors": [
+            {
+                "client": me,
+                "pair_keys": {str(j): key.hex() for j, key in mine.items()},
+                "proofs": [proof.hex() for proof in keys.proofs(mine, session, NAMES, me)],
+            }
+            for me, mine in enumerate(pairs)
+        ],
+        "tampered": [
             {"why": "a public key of low order", "step": "agree", "error": "WrongSender", "public": bytes(32).hex()},
             {"why": "a public key too short", "step": "agree", "error": "WrongSender", "public": "00ff"},
-            {"why": "no responder", "step": "signed-keys", "error": "InvalidInput", "client": 3},
         ],
     }
 
@@ -324,7 +356,15 @@ def coins() -> dict[str, Any]:
     }
 
 
-FILES = {"crt": crt, "prg": prg, "encoding": encoding, "decoding": decoding, "masks": masking, "coins": coins}
+FILES = {
+    "crt": crt,
+    "prg": prg,
+    "encoding": encoding,
+    "decoding": decoding,
+    "masks": masking,
+    "keys": pairing,
+    "coins": coins,
+}
 
 
 def text(name: str) -> str:

@@ -70,17 +70,7 @@ class Status:
     clients: tuple[Client, ...]
     broken_links: tuple[str, ...]
     reason: str
-
-    def waits_for(self) -> tuple[str, ...]:
-        """Clients the phase cannot end without. A round that is asked can do without some, so then nobody is named;
-        one that cannot be asked waits for everybody who is not ready."""
-        waiting: Callable[[Client], bool] = {
-            "joining": lambda client: not client.joined,
-            "sharing": lambda client: not (client.connected and client.holds_shares),
-            "rounds": lambda client: not self.attempt and not (client.connected and client.holds_shares),
-            "finished": lambda client: not client.done,
-        }.get(self.phase, lambda client: False)
-        return tuple(client.name for client in self.clients if waiting(client))
+    missing: tuple[str, ...]  # clients the job cannot go on without
 
 
 @click.command("status")
@@ -214,6 +204,7 @@ def _from_reply(reply: pb.StatusReply) -> Status:
         clients=tuple(clients),
         broken_links=tuple(wire.line(link) for link in reply.broken_links[:_MAX_LINKS]),
         reason=wire.line(reply.reason),
+        missing=tuple(wire.line(name) for name in reply.missing[: wire.MAX_CLIENTS]),
     )
 
 
@@ -262,8 +253,8 @@ def _line(status: Status) -> str:
     parts = [status.phase or "no phase told"]
     parts += [f"{joined} of {len(status.clients)} clients joined, {connected} connected"]
     parts += [f"round {_last_round(status)}"] if status.round else []
-    if missing := status.waits_for():
-        parts.append(f"waits for {few(missing)}")
+    if status.missing:
+        parts.append(f"waits for {few(status.missing)}")
     parts += [f"{len(status.broken_links)} broken links"] if status.broken_links else []
     parts += [status.reason] if status.reason else []
     return f"{datetime.now():%H:%M:%S} {'; '.join(parts)}"
@@ -296,8 +287,8 @@ def _picture(status: Status) -> Group:
         facts.add_row("last round", Text(_last_round(status)))
     if status.phase == "rounds" and status.attempt > 1:
         facts.add_row("this round", Text(f"attempt {status.attempt}, because somebody was lost", "yellow"))
-    if missing := status.waits_for():
-        facts.add_row("waits for", Text(few(missing)))
+    if status.missing:
+        facts.add_row("waits for", Text(few(status.missing)))
     if liars := tuple(client.name for client in status.clients if client.liar):
         facts.add_row("liars", Text(f"{few(liars)}: wrong distances, asked for nothing any more", "red"))
     for number, link in enumerate(status.broken_links):

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Introduction(_message.Message):
-    __slots__ = ("name", "rows", "share_set", "x25519", "nonce", "certificate", "signature", "commitment")
+    __slots__ = ("name", "rows", "share_set", "x25519", "nonce", "certificate", "signature", "commitment", "keeps")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     SHARE_SET_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,7 @@ class Introduction(_message.Message):
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     COMMITMENT_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_FIELD_NUMBER: _ClassVar[int]
     name: str
     rows: int
     share_set: bytes
@@ -24,7 +25,8 @@ class Introduction(_message.Message):
     certificate: bytes
     signature: bytes
     commitment: bytes
-    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., share_set: _Optional[bytes] = ..., x25519: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., commitment: _Optional[bytes] = ...) -> None: ...
+    keeps: bool
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., share_set: _Optional[bytes] = ..., x25519: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., commitment: _Optional[bytes] = ..., keeps: _Optional[bool] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ("federation_digest", "instance", "introduction")
@@ -47,7 +49,7 @@ class FollowRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("waiting", "roster", "assignment", "round", "finished", "failed", "reveals", "opened")
+    __slots__ = ("waiting", "roster", "assignment", "round", "finished", "failed", "reveals", "agreements", "opened")
     WAITING_FIELD_NUMBER: _ClassVar[int]
     ROSTER_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +57,7 @@ class Event(_message.Message):
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     REVEALS_FIELD_NUMBER: _ClassVar[int]
+    AGREEMENTS_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
     waiting: Waiting
     roster: Roster
@@ -63,8 +66,9 @@ class Event(_message.Message):
     finished: Finished
     failed: Failed
     reveals: Reveals
+    agreements: Agreements
     opened: Opened
-    def __init__(self, waiting: _Optional[_Union[Waiting, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., assignment: _Optional[_Union[AssignmentChunk, _Mapping]] = ..., round: _Optional[_Union[RoundRequest, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., reveals: _Optional[_Union[Reveals, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ...) -> None: ...
+    def __init__(self, waiting: _Optional[_Union[Waiting, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., assignment: _Optional[_Union[AssignmentChunk, _Mapping]] = ..., round: _Optional[_Union[RoundRequest, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., reveals: _Optional[_Union[Reveals, _Mapping]] = ..., agreements: _Optional[_Union[Agreements, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("phase", "missing")
@@ -79,6 +83,14 @@ class Roster(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedCompositeFieldContainer[Introduction]
     def __init__(self, members: _Optional[_Iterable[_Union[Introduction, _Mapping]]] = ...) -> None: ...
+
+class Agreements(_message.Message):
+    __slots__ = ("signatures", "proofs")
+    SIGNATURES_FIELD_NUMBER: _ClassVar[int]
+    PROOFS_FIELD_NUMBER: _ClassVar[int]
+    signatures: _containers.RepeatedScalarFieldContainer[bytes]
+    proofs: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, signatures: _Optional[_Iterable[bytes]] = ..., proofs: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Reveals(_message.Message):
     __slots__ = ("coins",)
@@ -199,20 +211,30 @@ class UploadReply(_message.Message):
     def __init__(self, received: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("instance", "held", "unreachable", "done", "stopped", "refused")
+    __slots__ = ("instance", "held", "unreachable", "done", "stopped", "agreed", "refused")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     STOPPED_FIELD_NUMBER: _ClassVar[int]
+    AGREED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     held: Held
     unreachable: Unreachable
     done: Done
     stopped: Stopped
+    agreed: Agreed
     refused: Refused
-    def __init__(self, instance: _Optional[bytes] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., unreachable: _Optional[_Union[Unreachable, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., stopped: _Optional[_Union[Stopped, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+    def __init__(self, instance: _Optional[bytes] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., unreachable: _Optional[_Union[Unreachable, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., stopped: _Optional[_Union[Stopped, _Mapping]] = ..., agreed: _Optional[_Union[Agreed, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+
+class Agreed(_message.Message):
+    __slots__ = ("signature", "proofs")
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    PROOFS_FIELD_NUMBER: _ClassVar[int]
+    signature: bytes
+    proofs: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, signature: _Optional[bytes] = ..., proofs: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Held(_message.Message):
     __slots__ = ("share_sets_digest", "sent_bytes", "received_bytes", "seconds", "coin")
@@ -261,7 +283,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("federation", "phase", "clients", "round", "attempt", "inertia", "changed", "seconds", "reason", "rows", "step", "broken_links", "federation_digest")
+    __slots__ = ("federation", "phase", "clients", "round", "attempt", "inertia", "changed", "seconds", "reason", "rows", "step", "broken_links", "federation_digest", "missing")
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
@@ -275,6 +297,7 @@ class StatusReply(_message.Message):
     STEP_FIELD_NUMBER: _ClassVar[int]
     BROKEN_LINKS_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     federation: str
     phase: str
     clients: _containers.RepeatedCompositeFieldContainer[ClientStatus]
@@ -288,7 +311,8 @@ class StatusReply(_message.Message):
     step: str
     broken_links: _containers.RepeatedScalarFieldContainer[str]
     federation_digest: bytes
-    def __init__(self, federation: _Optional[str] = ..., phase: _Optional[str] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., inertia: _Optional[float] = ..., changed: _Optional[int] = ..., seconds: _Optional[float] = ..., reason: _Optional[str] = ..., rows: _Optional[int] = ..., step: _Optional[str] = ..., broken_links: _Optional[_Iterable[str]] = ..., federation_digest: _Optional[bytes] = ...) -> None: ...
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, federation: _Optional[str] = ..., phase: _Optional[str] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., inertia: _Optional[float] = ..., changed: _Optional[int] = ..., seconds: _Optional[float] = ..., reason: _Optional[str] = ..., rows: _Optional[int] = ..., step: _Optional[str] = ..., broken_links: _Optional[_Iterable[str]] = ..., federation_digest: _Optional[bytes] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ClientStatus(_message.Message):
     __slots__ = ("name", "joined", "connected", "holds_shares", "done", "liar")
