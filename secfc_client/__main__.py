@@ -14,6 +14,7 @@ import click
 
 from secfc import __version__, config, exits, fixedpoint, identifiers, kit, logs, plan, textfile
 from secfc.centers import Opened
+from secfc.config import Federation
 from secfc.errors import ConfigError, DataError, InvalidInput, Refused
 from secfc.logs import say
 from secfc_client import data, naming, policy
@@ -49,7 +50,11 @@ log = logging.getLogger("secfc.client")
     default=None,
     help="Whom this site lets see the centres, if federation.toml opens them; default: as policy.toml says.",
 )
-@click.option("--features", default=None, help="Columns to cluster by, comma-separated; default: federation.toml's.")
+@click.option(
+    "--features",
+    default=None,
+    help="Columns to cluster by, comma-separated, if federation.toml gives only their number; the same at all sites.",
+)
 @click.option(
     "--policy",
     "policy_path",
@@ -105,13 +110,7 @@ def command(
     target = centers_path or out.with_name("centers.csv")
     if federation.centers != TO_NOBODY:
         data.preflight_centers(target, out)
-    table = data.load(
-        data_path,
-        feature_count=federation.features,
-        feature_names=federation.feature_names,
-        id_column=id_column,
-        chosen=None if features is None else [name.strip() for name in features.split(",")],
-    )
+    table = _load(data_path, federation, id_column, features)
     data.preflight_output(out, table)
     data.check_bounds(table, federation.bound)
     if len(table) > federation.max_rows:
@@ -128,7 +127,17 @@ def command(
         secrets = store.secrets(naming.subject(federation.digest(), table), rows)
         guard = Guard(federation, made, rules, store.given())
         verify = kit.verifier(loaded)
-        participant = Participant(federation, made, loaded.party_name, rows, secrets, verify, ids, guard=guard)
+        participant = Participant(
+            federation,
+            made,
+            loaded.party_name,
+            rows,
+            secrets,
+            verify,
+            ids,
+            guard=guard,
+            columns=table.feature_names,
+        )
         address = bind or federation.client(loaded.party_name).bind
         return participant, Runner(loaded, participant, store, address, wait, publish=publish_ids)
 
@@ -153,6 +162,18 @@ def command(
 
     keep = rules.keep_shares and not made.private  # slots are another order of rows in every job
     return asyncio.run(_run(prepare, finish, out, store, keep, (log_format, quiet)))
+
+
+def _load(path: Path, federation: Federation, id_column: str | None, features: str | None) -> data.Table:
+    table = data.load(
+        path,
+        feature_count=federation.features,
+        feature_names=federation.feature_names,
+        id_column=id_column,
+        chosen=None if features is None else [name.strip() for name in features.split(",")],
+    )
+    say(log, "features", columns=table.feature_names)  # to be compared, should another site's differ
+    return table
 
 
 async def _run(

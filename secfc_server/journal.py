@@ -39,9 +39,9 @@ CREATE TABLE IF NOT EXISTS published (name TEXT PRIMARY KEY, ids BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), fields BLOB NOT NULL, labels BLOB NOT NULL);
 """
-_VERSION = b"3"
+_VERSION = b"4"
 _SEAL = 16  # bytes of a value's digest
-_BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature")
+_BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature", "features")
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ def introduction_to(value: events.Introduction) -> pb.Introduction:
         commitment=value.commitment,
         certificate=value.certificate,
         signature=value.signature,
+        features=value.features,
     )
 
 
@@ -66,6 +67,7 @@ def introduction_from(message: pb.Introduction) -> events.Introduction:
         commitment=exactly(message.commitment, 32, "a coin's commitment"),
         certificate=message.certificate,
         signature=message.signature,
+        features=exactly(message.features, 32, "the digest of the features"),
     )
 
 

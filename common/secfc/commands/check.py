@@ -69,7 +69,11 @@ class Data:
 )
 @click.option("--data", type=click.Path(path_type=Path), metavar="FILE", help="This client's rows, CSV or Parquet.")
 @click.option("--id", "id_column", metavar="COLUMN", help="The column that names rows and is no feature.")
-@click.option("--features", metavar="A,B,C", help="The feature columns, in the order all clients agreed on.")
+@click.option(
+    "--features",
+    metavar="A,B,C",
+    help="The feature columns, if federation.toml gives only their number; as all clients do.",
+)
 @click.option(
     "--policy", type=click.Path(path_type=Path), metavar="FILE", help="This site's rules; default: the kit's."
 )
