@@ -294,7 +294,7 @@ def _pyplot() -> Any:
     try:
         import matplotlib
     except ImportError:
-        raise InvalidInput("--plot needs matplotlib; install it with: pip install 'secfc[experiments]'") from None
+        raise InvalidInput("--plot needs matplotlib; install it with: pip install matplotlib") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
