@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from secfc import __version__, config, exits, fixedpoint, identifiers, kit, logs, plan, textfile
+from secfc import __version__, config, exits, fixedpoint, identifiers, kernels, kit, logs, plan, textfile
 from secfc.centers import Opened
 from secfc.config import Federation
 from secfc.errors import ConfigError, DataError, InvalidInput, Refused
@@ -160,6 +160,7 @@ def command(
             textfile.remove(target, "choose another --centers")  # an earlier job's centres are not this one's
         await Opener(loaded, participant, mine).run(write_centers)
 
+    kernels.warm()  # before anybody waits for us: compiling holds up every other thread, and links seem broken
     keep = rules.keep_shares and not made.private  # slots are another order of rows in every job
     return asyncio.run(_run(prepare, finish, out, store, keep, (log_format, quiet)))
 
