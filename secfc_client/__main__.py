@@ -21,7 +21,7 @@ from secfc_client import data, naming, policy
 from secfc_client.guard import Guard
 from secfc_client.opening import Opener
 from secfc_client.participant import Participant
-from secfc_client.policy import TO_NOBODY
+from secfc_client.policy import TO_NOBODY, Policy
 from secfc_client.runner import NewJob, Runner, blame
 from secfc_client.store import Store
 
@@ -62,6 +62,7 @@ log = logging.getLogger("secfc.client")
     default=None,
     help="This site's rules; default: KIT/policy.toml, if there is one.",
 )
+@click.option("--require-policy", is_flag=True, help="Do not start without a policy file; an empty one will do.")
 @click.option(
     "--link-key", type=click.Path(path_type=Path), default=None, help='Key of ids = "linked"; default: KIT/link.key.'
 )
@@ -84,6 +85,7 @@ def command(
     id_column: str | None,
     features: str | None,
     policy_path: Path | None,
+    require_policy: bool,
     link_key: Path | None,
     write_ids: bool,
     publish_ids: bool,
@@ -103,7 +105,7 @@ def command(
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
     federation = loaded.federation
-    rules = policy.of_kit(kit_path, policy_path)
+    rules = _rules(kit_path, policy_path, require_policy, open_centers)
     policy.check(rules, federation)
     made = plan.of(federation)
     data.preflight_output(out)
@@ -117,8 +119,6 @@ def command(
         raise DataError(f"{data_path}: {len(table)} rows exceed max_rows = {federation.max_rows} of federation.toml")
     rows = fixedpoint.quantise(table.features, federation.bound, federation.precision, table.feature_names)
     store = Store(state or kit_path / "state")
-    if open_centers is not None:
-        rules = replace(rules, open_centers=open_centers)
     if (write_ids or publish_ids) and not made.private:
         raise InvalidInput('rows have IDs only where membership = "private"; leave out --write-ids and --publish-ids')
     ids = naming.linked_ids(table, link_key or kit_path / config.LINK_KEY) if federation.ids == "linked" else None
@@ -163,6 +163,19 @@ def command(
     kernels.warm()  # before anybody waits for us: compiling holds up every other thread, and links seem broken
     keep = rules.keep_shares and not made.private  # slots are another order of rows in every job
     return asyncio.run(_run(prepare, finish, out, store, keep, (log_format, quiet)))
+
+
+def _rules(kit_path: Path, chosen: Path | None, required: bool, open_centers: str | None) -> Policy:
+    """This site's rules. The log says which hold, so that a policy that got lost on its way here is noticed."""
+    rules = policy.of_kit(kit_path, chosen, required=required)
+    if open_centers is not None:
+        rules = replace(rules, open_centers=open_centers)
+    path = policy.source(kit_path, chosen)
+    if path is None:
+        say(log, f"no {policy.FILE} in the kit", rules=rules.describe())
+    else:
+        say(log, "policy in force", file=path, rules=rules.describe())
+    return rules
 
 
 def _load(path: Path, federation: Federation, id_column: str | None, features: str | None) -> data.Table:

@@ -91,6 +91,7 @@ class Sites:
         for name, part in zip(self.made.roster, self.parts, strict=True):
             path, header = self.root / name / "data" / "rows.csv", ",".join(self.made.feature_names or ())
             np.savetxt(path, part, fmt="%.17g", delimiter=",", header=header, comments="")
+            (self.root / name / "kit" / "policy.toml").write_text('uploads = ["masked"]\n')
         for party in self.parties:
             self.give(party, USER)
 

@@ -240,7 +240,7 @@ class TestPolicy:
     """A site's own rules."""
 
     def test_none(self, kits: Path) -> None:
-        assert found(kits / "a")["policy"] == ("ok", "the defaults; federation.toml fits")
+        assert found(kits / "a")["policy"] == ("ok", "no policy.toml: the defaults; federation.toml fits")
 
     def test_rules_that_fit(self, kits: Path) -> None:
         (kits / "a" / "policy.toml").write_text('uploads = ["masked"]\nmax_directions = 5\n')

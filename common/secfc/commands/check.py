@@ -206,7 +206,8 @@ def _policy(kit: Kit, chosen: Path | None) -> Result:
     against = policy.complaints(rules, kit.federation)
     if against:
         return Result("policy", FAIL, f"federation.toml does not fit {policy.FILE}: {'; '.join(against)}")
-    return Result("policy", OK, f"{rules.describe()}; federation.toml fits")
+    held = rules.describe() if policy.source(kit.path, chosen) else f"no {policy.FILE}: {rules.describe()}"
+    return Result("policy", OK, f"{held}; federation.toml fits")
 
 
 def _data(federation: Federation, data: Data) -> list[Result]:
