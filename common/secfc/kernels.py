@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,16 @@ log = logging.getLogger("secfc.kernels")
 _OF_TABLES = ("insert_ids", "peel_ids")
 SHIPPED = "SECFC_KERNELS"  # names a folder of kernels compiled beforehand, which may be read-only
 _MEMORY = Path("/dev/shm")  # noqa: S108 - writable in a container whose root is not; only a private folder is made in it
+_loading = threading.RLock()  # threads that import the same modules at the same time can wait for each other for ever
 kept = True  # whether what is compiled goes to disk; `_kernels` asks when it is loaded
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    _use_shipped()
-    _load()
+    with _loading:
+        _use_shipped()
+        _load()
     from secfc import _kernels, _product
 
     if name in _OF_TABLES:

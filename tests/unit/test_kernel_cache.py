@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -115,6 +117,29 @@ def test_another_error_is_not_hidden(said: list[str], monkeypatch: pytest.Monkey
     monkeypatch.setattr(kernels, "_compile", broken)
     with pytest.raises(RuntimeError, match="LLVM"):
         kernels._load()
+
+
+def test_threads_do_not_load_them_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads importing the same modules have been seen waiting for each other for ever."""
+    inside, most, barrier = [], [0], threading.Barrier(4)
+
+    def compiled() -> None:
+        inside.append(1)
+        most[0] = max(most[0], len(inside))
+        time.sleep(0.005)
+        inside.pop()
+
+    def first_use() -> None:
+        barrier.wait(10)
+        kernels.__getattr__("nearest")
+
+    monkeypatch.setattr(kernels, "_compile", compiled)
+    threads = [threading.Thread(target=first_use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert most == [1]
 
 
 @pytest.fixture
