@@ -402,7 +402,7 @@ def _summary(results: list[Result]) -> tuple[str, str]:
     warnings = f"{warned} warning{'' if warned == 1 else 's'}"
     if failed:
         also = f", {warnings}" if warned else ""
-        return f"{failed} of {len(results)} checks failed{also}: see FAIL above, mend it and check again", "bold red"
+        return f"{failed} of {len(results)} checks failed{also}: see FAIL above, fix it and check again", "bold red"
     if warned:
         return f"ready, with {warnings}: nothing failed", "bold yellow"
     return "ready: everything is in order", "bold green"
