@@ -32,7 +32,10 @@ log = logging.getLogger("secfc.client")
 @click.option("--kit", "kit_path", required=True, type=click.Path(path_type=Path), help="This client's kit folder.")
 @click.option("--data", "data_path", required=True, type=click.Path(path_type=Path), help="Rows: CSV or Parquet.")
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Where to write the rows with their cluster."
+    "--out",
+    required=True,
+    type=click.Path(readable=False, path_type=Path),
+    help="Where to write the rows with their cluster.",
 )
 @click.option(
     "--id", "id_column", default=None, help="A column that names rows; kept, not clustered, never sent as it is."
@@ -40,7 +43,7 @@ log = logging.getLogger("secfc.client")
 @click.option(
     "--centers",
     "centers_path",
-    type=click.Path(path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     default=None,
     help="Where to write the centres if they are opened (CSV); default: centers.csv beside --out.",
 )

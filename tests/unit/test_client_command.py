@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NoReturn
 
@@ -52,6 +53,17 @@ def test_the_log_says_which_rules_hold(kit: Path, capsys: pytest.CaptureFixture[
     assert f"policy in force  file={kit}/policy.toml  rules=max_rounds = 60\n" in said(kit, capsys, "--require-policy")
     (kit / "policy.toml").write_text("")
     assert f"policy in force  file={kit}/policy.toml  rules=the defaults\n" in said(kit, capsys, "--require-policy")
+
+
+def test_an_output_file_that_is_somebody_elses_is_replaced(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `docker compose up`, which gives the labels to whoever owns ./out: only the folder must be ours."""
+    for name in ("labels.csv", "centers.csv"):
+        (kit / name).write_text("an earlier job's")
+    access = os.access
+    unreadable = {str(kit / "labels.csv"), str(kit / "centers.csv")}
+    monkeypatch.setattr(os, "access", lambda path, mode: os.fspath(path) not in unreadable and access(path, mode))
+    with pytest.raises(Joining):
+        start(kit, ROWS, "--centers", str(kit / "centers.csv"))
 
 
 def test_a_required_policy(kit: Path) -> None:
