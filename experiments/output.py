@@ -145,7 +145,7 @@ def machine() -> Row:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "libraries": {name: _version(name) for name in ("secfc", "numpy", "scikit-learn", "scipy")},
+        "libraries": {name: _version(name) for name in ("secfc-kmeans", "numpy", "scikit-learn", "scipy")},
     }
 
 

@@ -12,15 +12,16 @@ from typing import Any
 
 import click
 
-from secfc import __version__, config, exits, fixedpoint, identifiers, kit, logs, plan, textfile
+from secfc import __version__, config, exits, fixedpoint, identifiers, kernels, kit, logs, plan, textfile
 from secfc.centers import Opened
+from secfc.config import Federation
 from secfc.errors import ConfigError, DataError, InvalidInput, Refused
 from secfc.logs import say
 from secfc_client import data, naming, policy
 from secfc_client.guard import Guard
 from secfc_client.opening import Opener
 from secfc_client.participant import Participant
-from secfc_client.policy import TO_NOBODY
+from secfc_client.policy import TO_NOBODY, Policy
 from secfc_client.runner import NewJob, Runner, blame
 from secfc_client.store import Store
 
@@ -31,7 +32,10 @@ log = logging.getLogger("secfc.client")
 @click.option("--kit", "kit_path", required=True, type=click.Path(path_type=Path), help="This client's kit folder.")
 @click.option("--data", "data_path", required=True, type=click.Path(path_type=Path), help="Rows: CSV or Parquet.")
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Where to write the rows with their cluster."
+    "--out",
+    required=True,
+    type=click.Path(readable=False, path_type=Path),
+    help="Where to write the rows with their cluster.",
 )
 @click.option(
     "--id", "id_column", default=None, help="A column that names rows; kept, not clustered, never sent as it is."
@@ -39,7 +43,7 @@ log = logging.getLogger("secfc.client")
 @click.option(
     "--centers",
     "centers_path",
-    type=click.Path(path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     default=None,
     help="Where to write the centres if they are opened (CSV); default: centers.csv beside --out.",
 )
@@ -49,7 +53,11 @@ log = logging.getLogger("secfc.client")
     default=None,
     help="Whom this site lets see the centres, if federation.toml opens them; default: as policy.toml says.",
 )
-@click.option("--features", default=None, help="Columns to cluster by, comma-separated; default: federation.toml's.")
+@click.option(
+    "--features",
+    default=None,
+    help="Columns to cluster by, comma-separated, if federation.toml gives only their number; the same at all sites.",
+)
 @click.option(
     "--policy",
     "policy_path",
@@ -57,6 +65,7 @@ log = logging.getLogger("secfc.client")
     default=None,
     help="This site's rules; default: KIT/policy.toml, if there is one.",
 )
+@click.option("--require-policy", is_flag=True, help="Do not start without a policy file; an empty one will do.")
 @click.option(
     "--link-key", type=click.Path(path_type=Path), default=None, help='Key of ids = "linked"; default: KIT/link.key.'
 )
@@ -79,6 +88,7 @@ def command(
     id_column: str | None,
     features: str | None,
     policy_path: Path | None,
+    require_policy: bool,
     link_key: Path | None,
     write_ids: bool,
     publish_ids: bool,
@@ -98,28 +108,20 @@ def command(
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
     federation = loaded.federation
-    rules = policy.of_kit(kit_path, policy_path)
+    rules = _rules(kit_path, policy_path, require_policy, open_centers)
     policy.check(rules, federation)
     made = plan.of(federation)
     data.preflight_output(out)
     target = centers_path or out.with_name("centers.csv")
     if federation.centers != TO_NOBODY:
         data.preflight_centers(target, out)
-    table = data.load(
-        data_path,
-        feature_count=federation.features,
-        feature_names=federation.feature_names,
-        id_column=id_column,
-        chosen=None if features is None else [name.strip() for name in features.split(",")],
-    )
+    table = _load(data_path, federation, id_column, features)
     data.preflight_output(out, table)
     data.check_bounds(table, federation.bound)
     if len(table) > federation.max_rows:
         raise DataError(f"{data_path}: {len(table)} rows exceed max_rows = {federation.max_rows} of federation.toml")
     rows = fixedpoint.quantise(table.features, federation.bound, federation.precision, table.feature_names)
     store = Store(state or kit_path / "state")
-    if open_centers is not None:
-        rules = replace(rules, open_centers=open_centers)
     if (write_ids or publish_ids) and not made.private:
         raise InvalidInput('rows have IDs only where membership = "private"; leave out --write-ids and --publish-ids')
     ids = naming.linked_ids(table, link_key or kit_path / config.LINK_KEY) if federation.ids == "linked" else None
@@ -128,7 +130,17 @@ def command(
         secrets = store.secrets(naming.subject(federation.digest(), table), rows)
         guard = Guard(federation, made, rules, store.given())
         verify = kit.verifier(loaded)
-        participant = Participant(federation, made, loaded.party_name, rows, secrets, verify, ids, guard=guard)
+        participant = Participant(
+            federation,
+            made,
+            loaded.party_name,
+            rows,
+            secrets,
+            verify,
+            ids,
+            guard=guard,
+            columns=table.feature_names,
+        )
         address = bind or federation.client(loaded.party_name).bind
         return participant, Runner(loaded, participant, store, address, wait, publish=publish_ids)
 
@@ -151,8 +163,34 @@ def command(
             textfile.remove(target, "choose another --centers")  # an earlier job's centres are not this one's
         await Opener(loaded, participant, mine).run(write_centers)
 
+    kernels.warm()  # before anybody waits for us: compiling holds up every other thread, and links seem broken
     keep = rules.keep_shares and not made.private  # slots are another order of rows in every job
     return asyncio.run(_run(prepare, finish, out, store, keep, (log_format, quiet)))
+
+
+def _rules(kit_path: Path, chosen: Path | None, required: bool, open_centers: str | None) -> Policy:
+    """This site's rules. The log says which hold, so that a policy that got lost on its way here is noticed."""
+    rules = policy.of_kit(kit_path, chosen, required=required)
+    if open_centers is not None:
+        rules = replace(rules, open_centers=open_centers)
+    path = policy.source(kit_path, chosen)
+    if path is None:
+        say(log, f"no {policy.FILE} in the kit", rules=rules.describe())
+    else:
+        say(log, "policy in force", file=path, rules=rules.describe())
+    return rules
+
+
+def _load(path: Path, federation: Federation, id_column: str | None, features: str | None) -> data.Table:
+    table = data.load(
+        path,
+        feature_count=federation.features,
+        feature_names=federation.feature_names,
+        id_column=id_column,
+        chosen=None if features is None else [name.strip() for name in features.split(",")],
+    )
+    say(log, "features", columns=table.feature_names)  # to be compared, should another site's differ
+    return table
 
 
 async def _run(

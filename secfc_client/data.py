@@ -51,12 +51,14 @@ def load(
 ) -> Table:
     """Read and check a client's rows; DataError for everything that is wrong with them.
 
-    The features are `chosen` (the user's list), else `feature_names` (the federation's), else every column
-    but `id_column` in the file's order; there must be exactly `feature_count` (None: any
-    number). A file without rows is fine.
+    The features are `feature_names` (the federation's), found by name wherever they stand. A federation that has agreed
+    on no names leaves them to `chosen` (the user's list), else they are every column but `id_column` in the file's
+    order; clients compare the names when they join. There must be exactly `feature_count` (None: any number). A file
+    without rows is fine.
     """
+    _check_agreed(chosen, feature_names)
     rows = read(path)
-    wanted = chosen if chosen is not None else feature_names
+    wanted = chosen if feature_names is None else feature_names
     _check_header(path, rows.column_names, [*(wanted or ()), *(() if id_column is None else (id_column,))])
     names = list(wanted) if wanted is not None else [n for n in rows.column_names if n != id_column]
     _check_choice(path, rows, names, len(names) if feature_count is None else feature_count, id_column)
@@ -149,6 +151,18 @@ def preflight_centers(path: Path, out: Path) -> None:
     preflight_output(path)
     if path.resolve() == out.resolve():
         raise DataError(f"{path}: is the file of the labels too; choose another --centers")
+
+
+def _check_agreed(chosen: Sequence[str] | None, agreed: Sequence[str] | None) -> None:
+    """Columns that one client takes in another order, or others, would be taken for the rest's."""
+    if chosen is None or agreed is None or list(chosen) == list(agreed):
+        return
+    how = "in another order" if sorted(chosen) == sorted(agreed) else "which are not"
+    names = ", ".join(map(shown, agreed))
+    raise DataError(
+        f"--features names {', '.join(map(shown, chosen))}, {how} the features of federation.toml, {names}; leave --features"
+        " out, columns are found by name in any order (rename those of the file that are called otherwise)"
+    )
 
 
 def _check_header(path: Path, names: list[str], wanted: list[str]) -> None:

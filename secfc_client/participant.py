@@ -23,7 +23,7 @@ beginning where everybody's coins say, and what `guard` lets pass.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,9 +76,11 @@ class Participant:
         ids: Callable[[bytes], Ids] | None = None,
         *,
         guard: Guard | None = None,
+        columns: Sequence[str] = (),
     ) -> None:
         """`rows` are quantised; `verify` raises unless a statement is signed by the client it names; `ids(session)`
-        names our rows where membership is private (default: fresh IDs)."""
+        names our rows where membership is private (default: fresh IDs); `columns` are the names of our features in their
+        order (default: the federation file's)."""
         self.guard = guard or Guard(federation, plan)
         self.federation, self.plan, self.name = federation, plan, name
         self.index = federation.roster.index(name)
@@ -91,6 +93,7 @@ class Participant:
         self._secrets, self._verify = secrets, verify
         self._ids_of = ids or self._fresh_ids
         self._rows = rows
+        self._features = events.feature_digest(columns or federation.feature_names or ())
         self._pairwise: dict[int, bytes] = {}
         self._stage: Stage | None = None
         self._alignment: Alignment | None = None
@@ -123,6 +126,7 @@ class Participant:
             self._commitment,
             certificate,
             keeps=self.keeps,
+            features=self._features,
         )
         return replace(bare, signature=sign(bare.statement(self.federation.digest())))
 
@@ -178,13 +182,15 @@ class Participant:
             raise WrongSender("the roster of the server is not that of federation.toml")
         mine = roster.members[self.index]
         public = self._secrets.x25519.public_key().public_bytes_raw()
-        ours = (self.share_set.id, public, self._secrets.nonce, self._commitment, self.keeps)
-        if (mine.share_set, mine.x25519, mine.nonce, mine.commitment, mine.keeps) != ours:
+        ours = (self.share_set.id, public, self._secrets.nonce, self._commitment, self.keeps, self._features)
+        if (mine.share_set, mine.x25519, mine.nonce, mine.commitment, mine.keeps, mine.features) != ours:
             raise WrongSender("the server shows an introduction of ours that we did not make")
         for member in roster.members:
             self._verify(member)
         if len({m.x25519 for m in roster.members}) != len(roster.members):
             raise WrongSender("two clients show the same X25519 key")
+        if others := [member.name for member in roster.members if member.features != self._features]:
+            raise Malformed(events.other_features(self.name, others))
         total = sum(m.rows for m in roster.members)
         least = 0 if self.plan.private else self.federation.k
         most = 0 if self.plan.private else self.federation.max_rows

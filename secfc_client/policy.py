@@ -46,10 +46,21 @@ def load(path: Path) -> Policy:
     return parse(config.read_text(path), str(path))
 
 
-def of_kit(kit: Path, chosen: Path | None = None) -> Policy:
-    """The chosen file, or policy.toml of the kit if there is one, or the defaults."""
+def of_kit(kit: Path, chosen: Path | None = None, *, required: bool = False) -> Policy:
+    """The chosen file, or policy.toml of the kit if there is one, or the defaults; these not if a file is `required`."""
+    path = source(kit, chosen)
+    if path is None and required:
+        raise ConfigError(
+            f"{kit / FILE}: there is no such file, and --require-policy asks for one; put this site's rules there"
+            " (an empty file stands for the defaults)"
+        )
+    return Policy() if path is None else load(path)
+
+
+def source(kit: Path, chosen: Path | None = None) -> Path | None:
+    """The file that holds; None if there is none. A link that leads nowhere is a file that cannot be read, not none."""
     path = chosen or kit / FILE
-    return load(path) if chosen or path.exists() else Policy()
+    return path if chosen or path.exists() or path.is_symlink() else None
 
 
 def parse(text: str, where: str) -> Policy:

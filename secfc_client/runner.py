@@ -18,7 +18,7 @@ from typing import Any
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from secfc import events, identifiers, kernels, rpc, wire
+from secfc import events, identifiers, rpc, wire
 from secfc.config import SERVER
 from secfc.errors import AlreadyJoined, JobFailed, OutOfTurn, SecfcError, Unavailable
 from secfc.field import Words
@@ -77,7 +77,6 @@ class Runner:
         await listener.start()
         await checks.set("", health_pb2.HealthCheckResponse.SERVING)
         say(log, "listening", bind=self._bind, rows=self._participant.rows)
-        warming = asyncio.create_task(asyncio.to_thread(kernels.warm))
         try:
             async with rpc.channel(self._kit, SERVER, self._address) as channel:
                 self._stub = grpc_stubs.CoordinatorStub(channel)
@@ -86,7 +85,6 @@ class Runner:
                 await finish()
         finally:
             self._cancel_sharing()
-            await warming
             await listener.stop(grace=1.0)
 
     async def conclude(self) -> bool:

@@ -72,6 +72,7 @@ def command(
     folder = out or kit_path
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; create it or choose another --out")
+    kernels.warm()  # before anybody is waited for: compiling holds up every other thread
     deadlines = replace(Deadlines(), join=join_timeout, share=share_timeout, round=round_timeout)
     journal = _open(state or kit_path / "state", loaded, new)
     kept = journal.begin()
@@ -167,11 +168,9 @@ class _Job:
         await checks.set("", health_pb2.HealthCheckResponse.SERVING)
         say(log, "listening", bind=self._bind, port=port, expires=self._kit.expires.date())
         stopped = exits.stop_signals()
-        warming = asyncio.create_task(asyncio.to_thread(kernels.warm))
         try:
             return await self._drive(service, stopped)
         finally:
-            await warming
             await checks.enter_graceful_shutdown()
             await listener.stop(grace=0.5 if stopped.done() else 2.0)
 

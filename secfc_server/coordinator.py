@@ -103,6 +103,7 @@ class Coordinator:
             raise JobFailed(str(self.failure))
         if self.phase is Phase.JOINING:
             self._check_rows(sender, introduction)
+            self._check_features(sender, introduction)
         elif member.introduction is None or not _same(member.introduction, introduction, digest):
             if member.done:
                 raise OutOfTurn(
@@ -122,6 +123,17 @@ class Coordinator:
         total = introduction.rows + sum(other.rows for other in self._introductions() if other.name != sender)
         if total > self.federation.max_rows:
             raise Malformed(f"{total} rows in all exceed max_rows = {self.federation.max_rows} of federation.toml")
+
+    def _check_features(self, sender: str, introduction: events.Introduction) -> None:
+        """The agreed columns; where the federation file has no names, those of everybody who is here."""
+        agreed = self.federation.feature_names
+        if agreed is not None and introduction.features != events.feature_digest(agreed):
+            raise Malformed(
+                f"the feature columns of {sender} are not those of federation.toml: {', '.join(agreed)[:300]}"
+            )
+        joined = [one for one in self._introductions() if one.name != sender]
+        if others := [one.name for one in joined if one.features != introduction.features]:
+            raise Malformed(events.other_features(sender, others))
 
     def _begin_agreeing(self, now: float) -> None:
         self._session = events.session(self._digest, self._introductions())

@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), field
 """
 _VERSION = b"4"
 _SEAL = 16  # bytes of a value's digest
-_BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature")
+_BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature", "features")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
+from secfc import kernels
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _MASK = np.uint64((1 << 21) - 1)
@@ -44,10 +46,10 @@ def _compiled(*signatures: str) -> Callable[[_F], _F]:
     """Compiled for these types; of several that fit, the one for contiguous arrays is taken."""
     names: dict[str, Any] = {"__builtins__": {}}
     typed = [eval(text, names, _NAMES) for text in signatures]  # noqa: S307 - literals of this file, in numba's own notation
-    return cast("Callable[[_F], _F]", numba.njit(typed, nogil=True, cache=True, boundscheck=False))
+    return cast("Callable[[_F], _F]", numba.njit(typed, nogil=True, cache=kernels.kept, boundscheck=False))
 
 
-_inlined = cast("Callable[[_F], _F]", numba.njit(nogil=True, cache=True, inline="always"))
+_inlined = cast("Callable[[_F], _F]", numba.njit(nogil=True, cache=kernels.kept, inline="always"))
 
 
 # --- residues ---------------------------------------------------------------------------------------------------

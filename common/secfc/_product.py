@@ -16,6 +16,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from secfc import kernels
+
 _LANES = 4  # float64 values in a vector
 _DOUBLE, _I64, _I32 = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
 _VECTOR, _VECTOR_I32 = ir.VectorType(_DOUBLE, _LANES), ir.VectorType(_I32, _LANES)
@@ -101,7 +103,7 @@ def _tile(rows: int, vectors: int) -> Any:
 _tile_6x8, _tile_8x4, _tile_1x8, _tile_1x4 = _tile(6, 2), _tile(8, 1), _tile(1, 2), _tile(1, 1)
 
 
-@numba.njit("void(float64[:, ::1], float64[:, ::1], float64, uint32[:, ::1], int64)", nogil=True, cache=True)
+@numba.njit("void(float64[:, ::1], float64[:, ::1], float64, uint32[:, ::1], int64)", nogil=True, cache=kernels.kept)
 def _product(x: Any, f: Any, p: float, out: Any, offset: int) -> None:
     rows, inner = x.shape
     width = f.shape[1]
@@ -129,7 +131,7 @@ def _product(x: Any, f: Any, p: float, out: Any, offset: int) -> None:
 @numba.njit(
     "void(float64[:, ::1], float64[:, ::1], float64, uint32[:, ::1], int64, int64, uint32[:, ::1])",
     nogil=True,
-    cache=True,
+    cache=kernels.kept,
 )
 def product(x: Any, f: Any, p: float, out: Any, offset: int, columns: int, scratch: Any) -> None:
     """out[:, offset:offset+columns] <- (x @ f)[:, :columns] mod p, in [0, p).

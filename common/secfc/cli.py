@@ -23,6 +23,12 @@ class _Lazy(click.Group):
         command: click.Command = import_module(f"secfc.commands.{cmd_name}").command
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each with its whole first sentence, folded; click would cut it off."""
+        commands = [(name, self.get_command(ctx, name)) for name in COMMANDS]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(300)) for name, one in commands if one is not None])
+
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="secfc")
@@ -31,7 +37,7 @@ def group() -> None:
 
     Start with `secfc demo`. Then: `secfc plan` (what fits), `secfc provision` (certificates and kits) or `secfc enroll`
     and `secfc sign` (the same, and no key leaves its site), `secfc check` (before a site starts), `secfc-server` and
-    `secfc-client` (the job), `secfc status` (how it goes).
+    `secfc-client` (the job), `secfc status` (progress).
     """
 
 

@@ -22,7 +22,7 @@ try:
     from sklearn.utils import check_random_state
     from sklearn.utils.validation import validate_data
 except ImportError as missing:  # pragma: no cover - the extra is installed wherever tests run
-    raise ImportError("SecureKMeans needs scikit-learn; install it with: pip install 'secfc[sklearn]'") from missing
+    raise ImportError("SecureKMeans needs scikit-learn; install it with: pip install scikit-learn") from missing
 
 STEPS = 20  # bits on either side of zero when precision is left to us: a step is a millionth of the bound
 

@@ -38,6 +38,7 @@ class Introduction:
     certificate: bytes = field(repr=False)
     signature: bytes = field(repr=False, default=b"")
     keeps: bool = False  # whether those who hold its shares may keep them for another job
+    features: bytes = b""  # see `feature_digest`
 
     def statement(self, federation_digest: bytes) -> bytes:
         """What is signed. The first part keeps it apart from anything else the key may sign."""
@@ -51,6 +52,7 @@ class Introduction:
             self.nonce,
             self.commitment,
             b"%d" % self.keeps,
+            self.features,
         )
 
 
@@ -70,6 +72,20 @@ class Agreement:
 
 
 Signed = Introduction | Agreement
+
+
+def feature_digest(names: Sequence[str]) -> bytes:
+    """Names the feature columns in their order: rows of clients that differ in it must not be compared with each other."""
+    return hashlib.sha256(framed(b"secfc/v1/features", *(name.encode() for name in names))).digest()
+
+
+def other_features(name: str, others: Sequence[str]) -> str:
+    """What is wrong, and what to do, where clients' feature digests differ."""
+    shown = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+    return (
+        f"the feature columns of {name} and of {shown} differ in their names or their order; compare what `secfc check"
+        ' --data` shows at these sites, and give the names to all: features = ["…", "…"] in federation.toml'
+    )
 
 
 def session(federation_digest: bytes, members: Sequence[Introduction]) -> bytes:

@@ -48,7 +48,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def describe(clients: int, **settings: Any) -> Federation:
-    """A federation of that many clients on loopback; settings as in federation.toml."""
+    """A federation of that many clients on loopback; settings as in federation.toml, `features` a number."""
     ports = free_ports(clients + 1)
     addresses = [f"127.0.0.1:{port}" for port in ports]
     names = [f"client-{j + 1}" for j in range(clients)]
@@ -65,7 +65,7 @@ def describe(clients: int, **settings: Any) -> Federation:
         "segments": None,
         "membership": "public",
         "max_rounds": 300,
-        "feature_names": None,
+        "feature_names": tuple(f"x{f + 1}" for f in range(settings["features"])),
         "seed": "local",  # so that every run can be repeated; None: the clients toss coins
     }
     made = Federation(**(defaults | settings), server=parties[0], clients=tuple(parties[1:]))

@@ -51,6 +51,7 @@ def introduction_to(value: events.Introduction) -> pb.Introduction:
         certificate=value.certificate,
         keeps=value.keeps,
         signature=value.signature,
+        features=value.features,
     )
 
 
@@ -73,6 +74,7 @@ def introduction_from(message: pb.Introduction) -> events.Introduction:
         certificate=message.certificate,
         keeps=message.keeps,
         signature=message.signature,
+        features=exactly(message.features, 32, "the digest of the features"),
     )
 
 

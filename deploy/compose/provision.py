@@ -3,8 +3,10 @@
     /kits/<party>   that party's volume: its kit, its state, and for a client its example rows (rows.csv)
     /out/<party>    where it will write
 
-Kits are made when there are none, when the settings have changed or when they have expired. A job that was stopped half-way
-goes on. After a finished one (the server's journal says so) everybody's state and results are removed, and the next begins.
+Kits are made when there are none, when the settings have changed or when they have expired. A job that was stopped half-way,
+or whose labels are not all written, goes on. After a finished one (the server's journal says so) the next begins: everybody's
+state is removed, and what the finished job left is moved to a folder of its own, /out/<party>/<when it ended>. A link stands
+in its place until the new job has written its own, so nothing is gone before its successor is there.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import shutil
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +28,7 @@ from secfc_server.journal import Journal
 KITS, OUT = Path("/kits"), Path("/out")
 PORT = 7000
 PROFILE = "clients-"
-RESULTS = ("result.json", "labels.csv")
+RESULTS = ("labels.csv", "result.json")  # the server's is moved last: it is the newest, and names the folder
 
 
 def wanted() -> Federation:
@@ -107,14 +110,14 @@ def as_wanted(federation: Federation, party: str) -> bool:
 
 
 def finished(federation: Federation) -> bool:
-    """Whether the server has finished the job it has a journal of."""
+    """Whether the server has finished the job it has a journal of, and every client has its labels."""
     state = KITS / "server" / "state"
     if not state.exists():
         return False
     journal = Journal(state, federation.digest())
     try:
         kept = journal.begin()
-        return kept.state is not None and kept.state.phase == "done"
+        return kept.state is not None and kept.state.phase == "done" and kept.done >= set(federation.roster)
     finally:
         journal.close()
 
@@ -133,11 +136,33 @@ def make_kits(federation: Federation) -> None:
 
 
 def new_job() -> None:
-    """Remove what the last job left."""
+    """Keep what the last job wrote, then remove its state."""
+    keep_results()
     for volume in KITS.iterdir():
         shutil.rmtree(volume / "state", ignore_errors=True)
-        for result in RESULTS:
-            (OUT / volume.name / result).unlink(missing_ok=True)
+
+
+def keep_results() -> None:
+    """Move the results that are files (links lead to those kept before) to a folder named after the last one's time."""
+    places = [OUT / volume.name / name for name in RESULTS for volume in sorted(KITS.iterdir())]
+    files = [path for path in places if path.is_file() and not path.is_symlink()]
+    if files:
+        ended = datetime.fromtimestamp(max(path.stat().st_mtime for path in files), UTC)
+        for path in files:
+            _keep(path, f"{ended:%Y-%m-%d_%H%M%S}")
+
+
+def _keep(path: Path, name: str) -> None:
+    """Move one file and leave a link to it. We may not own it (the last step gives it to whoever owns ./out): renaming
+    needs no right but the folder's."""
+    names = (name, *(f"{name}-{i}" for i in range(2, 1000)))
+    folder = next(path.parent / one for one in names if not (path.parent / one / path.name).exists())
+    folder.mkdir(exist_ok=True)
+    link = path.with_name(f".{path.name}.link")
+    link.unlink(missing_ok=True)
+    link.symlink_to(Path(folder.name, path.name))
+    path.rename(folder / path.name)
+    link.replace(path)
 
 
 def main() -> int:
@@ -155,6 +180,9 @@ def main() -> int:
             said = "the kits are in order; an unfinished job goes on"
     except SecfcError as error:
         sys.stderr.write(f"error: {error}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"error: {error.filename}: {error.strerror}; the last job's results are where they were\n")
         return 2
     sys.stdout.write(f"{federation.n} clients, k = {federation.k}, privacy = {federation.privacy}: {said}\n")
     return 0

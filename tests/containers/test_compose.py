@@ -122,10 +122,15 @@ def test_again_and_with_other_settings(
     check(composer, clone)
     assert "new kits" in composer.logs("provision")
     before = (out / "server" / "result.json").stat().st_mtime_ns
+    labels = (out / "client-2" / "labels.csv").read_text()
     composer.run("up")
     check(composer, clone)
     assert (out / "server" / "result.json").stat().st_mtime_ns > before
     assert "a new job begins" in composer.logs("provision")
+    (kept,) = out.glob("server/*/result.json")  # the first job's results, in a folder of their own
+    assert kept.stat().st_mtime_ns == before
+    assert (out / "client-2" / kept.parent.name / "labels.csv").read_text() == labels
+    assert f"out/*/{kept.parent.name}" in composer.logs("summary")
     composer.settings |= {"COMPOSE_PROFILES": "clients-10", "K": "3", "PRIVACY": "2", "ROWS": "40"}
     if "v1" in request.node.name:  # ten clients once are enough
         composer.settings["COMPOSE_PROFILES"] = "clients-5"

@@ -89,9 +89,9 @@ class Sites:
             for name in ("cert.pem", "ca.pem"):
                 (self.root / party / "kit" / name).write_bytes((self.root / party / "answer" / name).read_bytes())
         for name, part in zip(self.made.roster, self.parts, strict=True):
-            np.savetxt(
-                self.root / name / "data" / "rows.csv", part, fmt="%.17g", delimiter=",", header="a,b,c", comments=""
-            )
+            path, header = self.root / name / "data" / "rows.csv", ",".join(self.made.feature_names or ())
+            np.savetxt(path, part, fmt="%.17g", delimiter=",", header=header, comments="")
+            (self.root / name / "kit" / "policy.toml").write_text('uploads = ["masked"]\n')
         for party in self.parties:
             self.give(party, USER)
 

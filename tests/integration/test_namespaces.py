@@ -144,7 +144,9 @@ class Sites:
             helpers.copied_kit(root / "provisioned" / name, root / name / "kit")
         shutil.rmtree(root / "provisioned")  # nobody but its owner has a kit from now on
         for name, part in zip(made.roster, parts, strict=True):
-            pq.write_table(pa.table({f"x{f}": part[:, f] for f in range(part.shape[1])}), root / name / "rows.parquet")
+            pq.write_table(
+                pa.table({f"x{f + 1}": part[:, f] for f in range(part.shape[1])}), root / name / "rows.parquet"
+            )
 
     def start(self, party: str) -> subprocess.Popen[bytes]:
         here = self.root / party

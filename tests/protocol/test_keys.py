@@ -97,7 +97,7 @@ def test_an_honest_roster_is_taken(kits: dict[str, Kit]) -> None:
     assert len({client.session for client in job.clients}) == 1
 
 
-@pytest.mark.parametrize("field", ["x25519", "nonce", "commitment", "share_set", "rows"])
+@pytest.mark.parametrize("field", ["x25519", "nonce", "commitment", "share_set", "rows", "features"])
 def test_a_server_that_swaps_what_a_client_signed(kits: dict[str, Kit], field: str) -> None:
     """Above all the X25519 key: a server that could put its own there would know all masks of that client."""
     job = Job(kits)

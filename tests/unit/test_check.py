@@ -240,7 +240,7 @@ class TestPolicy:
     """A site's own rules."""
 
     def test_none(self, kits: Path) -> None:
-        assert found(kits / "a")["policy"] == ("ok", "the defaults; federation.toml fits")
+        assert found(kits / "a")["policy"] == ("ok", "no policy.toml: the defaults; federation.toml fits")
 
     def test_rules_that_fit(self, kits: Path) -> None:
         (kits / "a" / "policy.toml").write_text('uploads = ["masked"]\nmax_directions = 5\n')
@@ -308,9 +308,14 @@ class TestData:
         return {name: line for name, line in lines.items() if name.startswith("data")}
 
     def test_in_order(self, kits: Path) -> None:
-        lines = self.lines(kits, ROWS, "--features", "y, x")
+        lines = self.lines(kits, ROWS, "--features", "x, y")
         assert {status for status, _ in lines.values()} == {"ok"}
-        assert "2 rows, 2 features: y, x" in lines["data"][1]
+        assert "2 rows, 2 features: x, y" in lines["data"][1]
+
+    def test_another_order_than_agreed(self, kits: Path) -> None:
+        lines = self.lines(kits, ROWS, "--features", "y, x")
+        assert lines["data"][0] == "fail"
+        assert "in another order the features of federation.toml, 'x', 'y'" in lines["data"][1]
 
     def test_out_of_bounds(self, kits: Path) -> None:
         lines = self.lines(kits, "x,y\n0.5,0.5\n0.5,7.25\n")

@@ -101,12 +101,27 @@ def test_words_for_booleans(tmp_path: Path) -> None:
     assert load(put(tmp_path, "a,b\nTrue,false\nFalse,true\n")).features.tolist() == [[1, 0], [0, 1]]
 
 
-def test_chosen_columns_win_over_the_federations_and_set_the_order(tmp_path: Path) -> None:
+def test_the_agreed_columns_are_found_by_name_in_any_order(tmp_path: Path) -> None:
+    for text in ("a,note,b,c\n1,x,2,3\n", "c,b,a,note\n3,2,1,x\n"):
+        table = load(put(tmp_path, text), feature_names=["b", "a"])
+        assert (table.features.tolist(), table.feature_names) == ([[2, 1]], ("b", "a"))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"), [(["a", "b"], "in another order"), (["c", "a"], "which are not"), (["b"], "which are not")]
+)
+def test_a_site_cannot_choose_other_columns_than_the_agreed(tmp_path: Path, chosen: list[str], words: str) -> None:
     path = put(tmp_path, "a,note,b,c\n1,x,2,3\n")
-    assert load(path, feature_names=["b", "a"]).features.tolist() == [[2, 1]]
-    table = load(path, feature_names=["b", "a"], chosen=["c", "a"])
-    assert table.features.tolist() == [[3, 1]]
-    assert table.feature_names == ("c", "a")
+    fails(
+        lambda: load(path, feature_names=["b", "a"], chosen=chosen),
+        f"{words} the features of federation.toml, 'b', 'a'",
+    )
+    assert load(path, feature_names=["b", "a"], chosen=["b", "a"]).features.tolist() == [[2, 1]]
+
+
+def test_without_agreed_names_the_choice_sets_the_order(tmp_path: Path) -> None:
+    table = load(put(tmp_path, "a,note,b,c\n1,x,2,3\n"), chosen=["c", "a"])
+    assert (table.features.tolist(), table.feature_names) == ([[3, 1]], ("c", "a"))
 
 
 @pytest.mark.parametrize("text", ["a,b\n", "a,b", "a,b\r\n", '"a","b"\n\n'])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 PARTIES = ("server", "client")
 KIT = ("federation.toml", "ca.pem", "cert.pem", "key.pem")
+OPTIONAL = ("policy.toml", "link.key")  # of a client
 VERSIONS = ("1.29", "1.33", "1.37")
 
 
@@ -49,22 +51,72 @@ def test_the_schema_would_notice() -> None:
         kubernetes_validate.validate(job, VERSIONS[-1], strict=True)
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl, which renders kustomizations, is not installed")
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+
+
+def kubectl(*words: str | Path, cwd: Path) -> list[dict[str, Any]]:
+    """What it would send to a cluster."""
+    call = ["kubectl", *words]
+    done = subprocess.run(call, cwd=cwd, capture_output=True, text=True, timeout=60, check=True)
+    return list(yaml.safe_load_all(done.stdout))
+
+
+@needs_kubectl
 @pytest.mark.parametrize("party", PARTIES)
-def test_kustomize_renders_what_the_api_takes(party: str, tmp_path: Path) -> None:
-    folder = shutil.copytree(ROOT / "deploy" / "kubernetes" / party, tmp_path / party)
-    (folder / "kit").mkdir(exist_ok=True)
-    for name in KIT:
-        (folder / "kit" / name).write_text(name)
-    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=60, check=True)
-    made = list(yaml.safe_load_all(done.stdout))
+def test_kustomize_renders_what_the_api_takes(party: str) -> None:
+    made = kubectl("kustomize", ".", cwd=ROOT / "deploy" / "kubernetes" / party)
     for one in made:
         kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
         assert one["kind"] == "Namespace" or one["metadata"]["namespace"] == "secfc"
-    secret = next(one for one in made if one["kind"] == "Secret")
-    assert (secret["metadata"]["name"], set(secret["data"])) == (f"secfc-{party}-kit", set(KIT))
     job = next(one for one in made if one["kind"] == "Job")["spec"]["template"]["spec"]
     assert {one["image"] for one in job["containers"] + job["initContainers"]} == {"registry.example/secfc:0.1"}
+
+
+def steps(party: str) -> list[list[str]]:
+    """The commands at the top of a kustomization, each up to its first pipe."""
+    lines = (ROOT / "deploy" / "kubernetes" / party / "kustomization.yaml").read_text().splitlines()
+    return [shlex.split(line.removeprefix("#").partition("|")[0]) for line in lines if line.startswith("#   kubectl")]
+
+
+@needs_kubectl
+@pytest.mark.parametrize("optional", [(), OPTIONAL[:1], OPTIONAL])
+@pytest.mark.parametrize("party", PARTIES)
+def test_the_secret_holds_the_whole_kit(party: str, optional: tuple[str, ...], tmp_path: Path) -> None:
+    """Whatever is in it, above all policy.toml: a site's rules must not get lost on the way."""
+    (tmp_path / "kit" / "state").mkdir(parents=True)
+    for name in (*KIT, *optional):
+        (tmp_path / "kit" / name).write_text(name)
+    _, (_, *words) = steps(party)
+    (secret,) = kubectl(*words, cwd=tmp_path)
+    kubernetes_validate.validate(secret, VERSIONS[-1], strict=True)
+    assert set(secret["data"]) == {*KIT, *optional}
+    assert secret["metadata"]["namespace"] == "secfc"
+    assert secret["metadata"]["name"] == pod(party)["volumes"][0]["secret"]["secretName"]
+
+
+@pytest.mark.parametrize("optional", [(), OPTIONAL])
+@pytest.mark.parametrize("party", PARTIES)
+def test_a_pod_copies_the_whole_kit(party: str, optional: tuple[str, ...], tmp_path: Path) -> None:
+    """A secret is mounted as links to files of a hidden folder; the copies are the user's only."""
+    (tmp_path / "secret" / "..data").mkdir(parents=True)
+    (tmp_path / "kit").mkdir()
+    for name in (*KIT, *optional):
+        (tmp_path / "secret" / "..data" / name).write_text(name)
+        (tmp_path / "secret" / name).symlink_to(f"..data/{name}")
+    shell, option, script = pod(party)["initContainers"][0]["command"]
+    here = script.replace("/secret/", f"{tmp_path}/secret/").replace(" /kit/", f" {tmp_path}/kit/")
+    subprocess.run([shell, option, here], timeout=60, check=True)
+    copies = {path.name: (path.read_text(), path.stat().st_mode & 0o777) for path in (tmp_path / "kit").iterdir()}
+    assert copies == {name: (name, 0o600) for name in (*KIT, *optional)}
+
+
+def test_sites_do_not_start_without_a_policy() -> None:
+    """Neither in Kubernetes, nor with compose, nor as a systemd service."""
+    site = yaml.safe_load((ROOT / "deploy" / "site" / "docker-compose.yml").read_text())["services"]["client"]
+    unit = (ROOT / "deploy" / "site" / "secfc-client.service").read_text()
+    started = next(line for line in unit.splitlines() if line.startswith("ExecStart=")).split()
+    for arguments in (pod("client")["containers"][0]["args"], site["command"], started):
+        assert "--require-policy" in arguments
 
 
 @pytest.mark.parametrize("party", PARTIES)

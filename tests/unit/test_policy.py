@@ -41,6 +41,19 @@ def test_the_file_of_the_kit_the_chosen_one_or_none(tmp_path: Path) -> None:
         policy.of_kit(tmp_path, tmp_path / "nowhere.toml")
 
 
+def test_a_required_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"policy\.toml: there is no such file, and --require-policy asks for one"):
+        policy.of_kit(tmp_path, required=True)
+    (tmp_path / "policy.toml").touch()
+    assert policy.of_kit(tmp_path, required=True) == Policy()
+
+
+def test_a_link_that_leads_nowhere_is_not_the_defaults(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").symlink_to("gone.toml")
+    with pytest.raises(ConfigError, match=r"policy\.toml: cannot be read"):
+        policy.of_kit(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -34,6 +34,7 @@ introductions = st.builds(
     commitment=digest,
     certificate=st.binary(max_size=100),
     signature=st.binary(max_size=128),
+    features=digest,
 )
 
 
@@ -167,6 +168,7 @@ INTRODUCTION = {
     "x25519": bytes(32),
     "nonce": bytes(32),
     "commitment": bytes(32),
+    "features": bytes(32),
 }
 ROUND = {"number": 1, "attempt": 1, "assignment_digest": bytes(32), "deadline_seconds": 5.0}
 
@@ -185,6 +187,8 @@ ROUND = {"number": 1, "attempt": 1, "assignment_digest": bytes(32), "deadline_se
         ({"x25519": bytes(31)}, "an X25519 key must have 32 bytes, not 31"),
         ({"nonce": bytes(33)}, "a nonce must have 32 bytes, not 33"),
         ({"commitment": b""}, "a coin's commitment must have 32 bytes, not 0"),
+        ({"features": b""}, "the digest of the features must have 32 bytes, not 0"),
+        ({"features": bytes(31)}, "the digest of the features must have 32 bytes, not 31"),
     ],
 )
 def test_malformed_introductions(changes: dict[str, Any], words: str) -> None:

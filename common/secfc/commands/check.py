@@ -69,7 +69,11 @@ class Data:
 )
 @click.option("--data", type=click.Path(path_type=Path), metavar="FILE", help="This client's rows, CSV or Parquet.")
 @click.option("--id", "id_column", metavar="COLUMN", help="The column that names rows and is no feature.")
-@click.option("--features", metavar="A,B,C", help="The feature columns, in the order all clients agreed on.")
+@click.option(
+    "--features",
+    metavar="A,B,C",
+    help="The feature columns, if federation.toml gives only their number; as all clients do.",
+)
 @click.option(
     "--policy", type=click.Path(path_type=Path), metavar="FILE", help="This site's rules; default: the kit's."
 )
@@ -202,7 +206,8 @@ def _policy(kit: Kit, chosen: Path | None) -> Result:
     against = policy.complaints(rules, kit.federation)
     if against:
         return Result("policy", FAIL, f"federation.toml does not fit {policy.FILE}: {'; '.join(against)}")
-    return Result("policy", OK, f"{rules.describe()}; federation.toml fits")
+    held = rules.describe() if policy.source(kit.path, chosen) else f"no {policy.FILE}: {rules.describe()}"
+    return Result("policy", OK, f"{held}; federation.toml fits")
 
 
 def _data(federation: Federation, data: Data) -> list[Result]:
@@ -397,7 +402,7 @@ def _summary(results: list[Result]) -> tuple[str, str]:
     warnings = f"{warned} warning{'' if warned == 1 else 's'}"
     if failed:
         also = f", {warnings}" if warned else ""
-        return f"{failed} of {len(results)} checks failed{also}: see FAIL above, mend it and check again", "bold red"
+        return f"{failed} of {len(results)} checks failed{also}: see FAIL above, fix it and check again", "bold red"
     if warned:
         return f"ready, with {warnings}: nothing failed", "bold yellow"
     return "ready: everything is in order", "bold green"

@@ -18,7 +18,14 @@ from secfc.plan import MEMBERSHIPS, UPLOADS, Plan, Wishes, make, of
 @click.command("plan")
 @click.argument("federation", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--clients", "-n", type=int, help="How many clients hold rows (n).")
-@click.option("--privacy", "-t", type=int, default=1, show_default=True, help="Clients that may collude in vain (t).")
+@click.option(
+    "--privacy",
+    "-t",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Clients that may pool their shares and learn nothing from them (t).",
+)
 @click.option("--clusters", "-k", type=int, default=8, show_default=True, help="Clusters (k).")
 @click.option("--features", "-d", type=int, default=100, show_default=True, help="Features of a row (d).")
 @click.option("--rows", "-m", type=int, default=10_000, show_default=True, help="Largest number of rows in all (m).")

@@ -1,0 +1,75 @@
+"""What `secfc-client` says and refuses before it joins."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from secfc import kernels, local, provision
+from secfc.errors import ConfigError
+from secfc_client.__main__ import command
+
+
+class Joining(Exception):
+    """The client has looked at everything and would join now."""
+
+
+@pytest.fixture
+def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    def joining() -> NoReturn:
+        raise Joining
+
+    monkeypatch.setattr(kernels, "warm", joining)
+    made = local.describe(3, k=2, privacy=1, max_rows=9, features=2, bound=1.0, precision=4)
+    provision.provision(made, tmp_path / "kits")
+    return tmp_path / "kits" / "client-1"
+
+
+def start(kit: Path, rows: str, *options: str) -> None:
+    (kit / "rows.csv").write_text(rows)
+    files = ["--kit", str(kit), "--data", str(kit / "rows.csv"), "--out", str(kit / "labels.csv")]
+    command.main([*files, *options], standalone_mode=False)
+
+
+ROWS = "x2,x1\n0.25,0.5\n"
+
+
+def said(kit: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    with pytest.raises(Joining):
+        start(kit, ROWS, *options)
+    return capsys.readouterr().err
+
+
+def test_without_a_policy_the_log_says_so(kit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no policy.toml in the kit  rules=the defaults\n" in said(kit, capsys)
+    assert 'rules=open_centers = "clients"\n' in said(kit, capsys, "--open-centers", "clients")
+
+
+def test_the_log_says_which_rules_hold(kit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (kit / "policy.toml").write_text("max_rounds = 60\nsmallest_cluster = 1\n")
+    assert f"policy in force  file={kit}/policy.toml  rules=max_rounds = 60\n" in said(kit, capsys, "--require-policy")
+    (kit / "policy.toml").write_text("")
+    assert f"policy in force  file={kit}/policy.toml  rules=the defaults\n" in said(kit, capsys, "--require-policy")
+
+
+def test_an_output_file_that_is_somebody_elses_is_replaced(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `docker compose up`, which gives the labels to whoever owns ./out: only the folder must be ours."""
+    for name in ("labels.csv", "centers.csv"):
+        (kit / name).write_text("an earlier job's")
+    access = os.access
+    unreadable = {str(kit / "labels.csv"), str(kit / "centers.csv")}
+    monkeypatch.setattr(os, "access", lambda path, mode: os.fspath(path) not in unreadable and access(path, mode))
+    with pytest.raises(Joining):
+        start(kit, ROWS, "--centers", str(kit / "centers.csv"))
+
+
+def test_a_required_policy(kit: Path) -> None:
+    with pytest.raises(ConfigError, match=r"policy\.toml: there is no such file, and --require-policy asks for one"):
+        start(kit, ROWS, "--require-policy")
+
+
+def test_the_log_names_the_features_in_the_agreed_order(kit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "features  columns=x1,x2\n" in said(kit, capsys)

@@ -1,0 +1,78 @@
+"""What is installed under which name: "secfc" on PyPI is a stranger's package, and a folder "secfc" is not ours either."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PLACES = ("common", "secfc_client", "secfc_server", "experiments", "deploy", "docs", "tests", "proto", ".ci")
+TEXTS = (
+    ".py",
+    ".md",
+    ".toml",
+    ".yml",
+    ".yaml",
+    ".service",
+    ".proto",
+    ".example",
+    "Dockerfile",
+    "Makefile",
+    "run",
+    ".env",
+)
+# An option, a quote or an index may stand between; a path (./secfc, /path/to/secfc) is no name on PyPI.
+STRANGER = re.compile(r"pip3?\b[^\n|;&]*\binstall\b[^\n|;&#]*(?<![\w./-])secfc(?![\w./-])|[\"']secfc\[")
+
+
+def texts() -> list[Path]:
+    inside = [path for place in PLACES for path in (ROOT / place).rglob("*")]
+    found = [path for path in [*ROOT.iterdir(), *inside] if path.is_file() and path.name.endswith(TEXTS)]
+    return [path for path in found if path != Path(__file__) and "__pycache__" not in path.parts]
+
+
+def test_nothing_says_to_install_the_strangers_package() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in texts()
+        for match in STRANGER.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+    assert {"README.md", "pyproject.toml", "Dockerfile", "Makefile", "estimator.py"} <= {path.name for path in texts()}
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("pip install 'secfc[sklearn]'", True),
+        ("pip install -U secfc", True),
+        ("/opt/secfc/bin/pip install --upgrade secfc==0.2", True),
+        ('dev = ["secfc[experiments]"]', True),
+        ("pip install 'secfc-kmeans[sklearn]'", False),
+        ("pip install '.[sklearn]'", False),
+        ("/opt/secfc/bin/pip install /path/to/secfc-kmeans", False),
+        ("pip --python /opt/secfc/bin/python install --no-deps .", False),
+    ],
+)
+def test_the_search_finds_what_it_should(text: str, wrong: bool) -> None:
+    assert bool(STRANGER.search(text)) is wrong
+
+
+def test_ours_is_called_secfc_kmeans() -> None:
+    scripts = {script.name for script in distribution("secfc-kmeans").entry_points}
+    assert scripts == {"secfc", "secfc-server", "secfc-client"}
+
+
+def test_a_folder_of_our_name_does_not_hide_the_package(tmp_path: Path) -> None:
+    """As in the folder above a clone that is called secfc."""
+    (tmp_path / "secfc" / "docs").mkdir(parents=True)
+    code = "import secfc.cli, secfc_client, secfc_server; print(secfc.__version__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
