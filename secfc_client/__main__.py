@@ -117,6 +117,7 @@ def command(
     if len(table) > federation.max_rows:
         raise DataError(f"{data_path}: {len(table)} rows exceed max_rows = {federation.max_rows} of federation.toml")
     rows = fixedpoint.quantise(table.features, federation.bound, federation.precision, table.feature_names)
+    loaded.pins.remember(state or kit_path / "state")
     store = Store(state or kit_path / "state")
     if open_centers is not None:
         rules = replace(rules, open_centers=open_centers)
