@@ -13,7 +13,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 PARTIES = ("server", "client")
-KIT = ("federation.toml", "ca.pem", "cert.pem", "key.pem")
+KIT = ("federation.toml", "ca.pem", "cert.pem", "key.pem", "roster.json")
 VERSIONS = ("1.29", "1.33", "1.37")
 
 
