@@ -316,6 +316,9 @@ def _check_chain(certificate: x509.Certificate, ca: x509.Certificate) -> str:
         certificate.verify_directly_issued_by(ca)
     except BAD_BYTES as error:
         raise ConfigError(f"the certificate was not signed by this federation's authority; {RENEW}") from error
+    if certificate.public_bytes(serialization.Encoding.DER)[-1 - len(certificate.signature)] != 0:
+        # its last bit declared unused: the same signature in other bytes, so that one certificate would have two digests
+        raise ConfigError(f"the certificate's signature is not encoded as DER demands; {RENEW}")
     p256(certificate)
     try:
         fit = _may_sign(ca) and _may_speak(certificate)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -270,6 +270,20 @@ def test_arbitrary_bytes_are_refused(kits: Path, certificate: bytes, signature: 
         verify(kits, a, message, signature, certificate_pem=certificate)
     with pytest.raises(WrongSender):
         verify(kits, a, message, signature)
+
+
+def test_a_certificate_has_no_second_encoding(kits: Path) -> None:
+    """With the last bit of its signature declared unused, if it is zero, it verified, and had another digest."""
+    key, last = make_key(), b"\1"
+    while last[0] & 1:
+        leaf = issue_certificate(authority(kits), key.public_key(), "a", ["a.trial.secfc.internal"], 30, now=NOW)
+        last = leaf.signature[-1:]
+    der = bytearray(leaf.public_bytes(serialization.Encoding.DER))
+    der[-1 - len(leaf.signature)] = 1
+    a, signature = kit.load(kits / "a"), key.sign(b"message", ec.ECDSA(hashes.SHA256()))
+    verify(kits, a, b"message", signature, certificate_pem=certificate_pem(leaf))
+    with pytest.raises(WrongSender, match="not encoded as DER demands"):
+        verify(kits, a, b"message", signature, certificate_pem=ssl.DER_cert_to_PEM_cert(bytes(der)).encode())
 
 
 @calm
