@@ -8,6 +8,7 @@ the kit and the request removed. Until then `kit.load` refuses the folder.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,9 +42,9 @@ def accept(own: Path, answer: Path, heard: str | None, *, now: datetime | None =
     federation = config.load(own / "federation.toml")
     _check_authority(own, read, heard)
     name = _check_certificate(own, read, federation, now or datetime.now(UTC))
-    _check_roster(read, federation, name)
+    content = read.content | {signedroster.FILE: _newest_roster(own, read, federation, name)}
     for file in FILES:
-        textfile.replace(own / file, read.content[file], _CURE)
+        textfile.replace(own / file, content[file], _CURE)
     textfile.remove(own / kit.REQUEST, _CURE)  # last: from now on this is a kit
     return name
 
@@ -90,12 +91,16 @@ def _check_certificate(own: Path, answer: _Answer, federation: Federation, now: 
     return name
 
 
-def _check_roster(answer: _Answer, federation: Federation, name: str) -> None:
-    """The authority's, with this certificate in force."""
+def _newest_roster(own: Path, answer: _Answer, federation: Federation, name: str) -> bytes:
+    """The answer's roster, or a newer one of that authority that the kit got meanwhile; it must list the certificate."""
+    sent, held = (Source(folder / signedroster.FILE, answer.ca, federation.name) for folder in (answer.folder, own))
+    newest = sent
+    with contextlib.suppress(ConfigError):  # none yet, or another authority's
+        newest = max(sent, held, key=lambda source: source.read()[0].version)
     try:
-        pins = Pins(Source(answer.folder / signedroster.FILE, answer.ca, federation.name))
-        pins.check_pem(name, answer.content["cert.pem"])
+        Pins(newest).check_pem(name, answer.content["cert.pem"])
+        return newest.read()[1]
     except ConfigError:
         raise
     except SecfcError as error:
-        raise ConfigError(f"{answer.folder / signedroster.FILE}: {error}") from None
+        raise ConfigError(f"{newest.path}: {error}") from None

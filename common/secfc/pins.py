@@ -98,8 +98,7 @@ class Pins:
         roster = self.roster
         if roster is None:
             return
-        shown = signedroster.fingerprint(der)
-        if shown in roster.revoked:
+        if signedroster.key_digest(der) in roster.revoked:
             raise WrongSender(f"the certificate of {party} was revoked (version {roster.version} of the roster)")
         if der != self._pinned(roster, party):
             advice = f"if {party} has a new certificate, {NEWEST}, and put it into the kits"

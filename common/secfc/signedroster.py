@@ -1,10 +1,11 @@
 """The signed roster: which certificate is each party's, and which were revoked, in the authority's own words.
 
-    roster.json   {"roster": {federation, version, issued, certificates: {party: DER in base64}, revoked: {SHA-256: party}},
+    roster.json   {"roster": {federation, version, issued, certificates: {party: DER in base64}, revoked: {key: party}},
                    "signature": ECDSA of the authority's key over the roster, in base64}
 
 A certificate says who somebody is until it expires. The roster says which one certificate counts *now*, so that a stolen or
-replaced one can be refused. Versions only rise; `pins` sees to it that a party never goes back. Nothing here is secret.
+replaced one can be refused. What is revoked is the key (by the SHA-256 of its public half): no certificate for it counts, and
+none is made again. Versions only rise; `pins` sees to it that a party never goes back. Nothing here is secret.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -37,7 +39,7 @@ _ECDSA = ec.ECDSA(hashes.SHA256())
 
 @dataclass(frozen=True)
 class SignedRoster:
-    """What the authority says. `certificates` are DER by party; `revoked` names the party of a certificate's SHA-256."""
+    """What the authority says. `certificates` are DER by party; `revoked` names the party by its key's digest."""
 
     federation: str
     version: int
@@ -47,6 +49,10 @@ class SignedRoster:
 
     def with_certificate(self, party: str, certificate: x509.Certificate, now: datetime) -> SignedRoster:
         """The next version, in which this certificate is the party's; one that it had before counts no more."""
+        if key_digest(_der(certificate)) in self.revoked:
+            raise ConfigError(
+                f"the key of this request was revoked; {party} must run `secfc enroll` again, for a new one"
+            )
         return self._next(now, {**self.certificates, party: _der(certificate)}, self.revoked)
 
     def without(self, party: str, now: datetime) -> SignedRoster:
@@ -55,7 +61,7 @@ class SignedRoster:
             known = ", ".join(sorted(self.certificates)) or "nobody"
             raise ConfigError(f"{party!a} has no certificate in version {self.version} of the roster; it lists {known}")
         left = {name: der for name, der in self.certificates.items() if name != party}
-        return self._next(now, left, {**self.revoked, fingerprint(self.certificates[party]): party})
+        return self._next(now, left, {**self.revoked, key_digest(self.certificates[party]): party})
 
     def _next(self, now: datetime, certificates: Mapping[str, bytes], revoked: Mapping[str, str]) -> SignedRoster:
         if self.version >= MAX_VERSION:
@@ -72,9 +78,15 @@ def first(federation: str, now: datetime, certificates: Mapping[str, x509.Certif
     return SignedRoster(federation, 1, now, {name: _der(one) for name, one in certificates.items()}, {})
 
 
-def fingerprint(der: bytes) -> str:
-    """SHA-256 of a certificate, hexadecimal."""
-    return hashlib.sha256(der).hexdigest()
+@lru_cache(maxsize=4096)
+def key_digest(der: bytes) -> str:
+    """SHA-256 of a certificate's public key, hexadecimal; empty for bytes that hold none."""
+    try:
+        key = x509.load_der_x509_certificate(der).public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
+        return ""
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return hashlib.sha256(key.public_bytes(serialization.Encoding.DER, form)).hexdigest()
 
 
 def dump(roster: SignedRoster, key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -288,6 +288,21 @@ def test_one_certificate_is_renewed_with_the_same_key(tmp_path: Path, authority:
     assert (roster.version, len(roster.certificates), roster.revoked) == (3, 1, {})
 
 
+def test_an_answer_does_not_take_back_a_newer_roster(tmp_path: Path, authority: Path) -> None:
+    """It was on its way for a while, and somebody was revoked meanwhile."""
+    site, newest = tmp_path / "site", authority / signedroster.FILE
+    signed(authority, tmp_path / "b", tmp_path / "b-answer", "b")
+    answer = signed(authority, site, tmp_path / "answer")
+    authorities.revoke(opened(authority), authority, "trial", "b")
+    shutil.copyfile(newest, site / signedroster.FILE)
+    acceptance.accept(site, answer, spoken(authority))
+    assert (site / signedroster.FILE).read_bytes() == newest.read_bytes()
+    authorities.revoke(opened(authority), authority, "trial", "a")
+    shutil.copyfile(newest, site / signedroster.FILE)
+    with pytest.raises(ConfigError, match="the certificate of a was revoked"):
+        acceptance.accept(site, answer, spoken(authority))
+
+
 def test_answers_that_are_none(tmp_path: Path, authority: Path) -> None:
     site = tmp_path / "site"
     genuine = signed(authority, site, tmp_path / "genuine")

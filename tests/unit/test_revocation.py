@@ -306,6 +306,20 @@ def test_revoking_nobody(kits: Path) -> None:
         revoke(kits, "b")
 
 
+def test_a_revoked_key_gets_no_certificate_again(kits: Path) -> None:
+    """The request of the stolen key still lies about; nor does an older or a further certificate for that key count."""
+    a, b = kit.load(kits / "a"), kit.load(kits / "b")
+    key = kit.p256(kit.parse_certificate(b.certificate_pem, "x"))
+    again = provision.certify(opened(kits), FEDERATION, FEDERATION.party("b"), key, days=9, now=NOW)
+    revoke(kits, "b")
+    with pytest.raises(ConfigError, match="the key of this request was revoked; b must run `secfc enroll` again"):
+        authorities.pin(opened(kits), kits / "ca", "trial", "b", again)
+    hand_out(kits, "a")
+    with pytest.raises(WrongSender, match="revoked"):
+        a.pins.check("b", again.public_bytes(serialization.Encoding.DER))
+    assert renewed(kits, "b").party_name == "b"
+
+
 def test_a_lost_roster_is_not_begun_again(kits: Path) -> None:
     """Version 1 once more would be refused by everybody; any kit has a copy."""
     (kits / "ca" / ROSTER).unlink()
