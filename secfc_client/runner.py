@@ -69,14 +69,14 @@ class Runner:
 
         `finish` is what there is to do while other clients can still reach us.
         """
-        listener = rpc.server()
+        listener = rpc.server(self._kit)
         grpc_stubs.add_ShareExchangeServicer_to_server(self._exchange, listener)
         checks = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(checks, listener)
         rpc.listen(listener, self._kit, self._bind)
         await listener.start()
         await checks.set("", health_pb2.HealthCheckResponse.SERVING)
-        say(log, "listening", bind=self._bind, rows=self._participant.rows)
+        say(log, "listening", bind=self._bind, rows=self._participant.rows, roster=self._kit.pins.describe())
         try:
             async with rpc.channel(self._kit, SERVER, self._address) as channel:
                 self._stub = grpc_stubs.CoordinatorStub(channel)

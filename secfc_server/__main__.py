@@ -74,6 +74,7 @@ def command(
         raise ConfigError(f"{folder}: no such folder; create it or choose another --out")
     kernels.warm()  # before anybody is waited for: compiling holds up every other thread
     deadlines = replace(Deadlines(), join=join_timeout, share=share_timeout, round=round_timeout)
+    loaded.pins.remember(state or kit_path / "state")
     journal = _open(state or kit_path / "state", loaded, new)
     kept = journal.begin()
     coordinator = Coordinator(
@@ -156,7 +157,7 @@ class _Job:
 
     async def run(self, reflect: bool) -> int:
         service = Service(self._coordinator, self._journal)
-        listener = rpc.server()
+        listener = rpc.server(self._kit)
         secfc_pb2_grpc.add_CoordinatorServicer_to_server(service, listener)
         checks = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(checks, listener)
@@ -166,7 +167,8 @@ class _Job:
         port = rpc.listen(listener, self._kit, self._bind)
         await listener.start()
         await checks.set("", health_pb2.HealthCheckResponse.SERVING)
-        say(log, "listening", bind=self._bind, port=port, expires=self._kit.expires.date())
+        expires, roster = self._kit.expires.date(), self._kit.pins.describe()
+        say(log, "listening", bind=self._bind, port=port, expires=expires, roster=roster)
         stopped = exits.stop_signals()
         try:
             return await self._drive(service, stopped)

@@ -8,7 +8,7 @@ import click
 
 from secfc import __version__, exits
 
-COMMANDS = ("plan", "provision", "enroll", "sign", "check", "health", "status", "demo")
+COMMANDS = ("plan", "provision", "enroll", "sign", "accept", "revoke", "check", "health", "status", "demo")
 
 
 class _Lazy(click.Group):
@@ -35,9 +35,9 @@ class _Lazy(click.Group):
 def group() -> None:
     """Secure federated k-means: exactly Lloyd's clustering of pooled rows, without pooling the rows.
 
-    Start with `secfc demo`. Then: `secfc plan` (what fits), `secfc provision` (certificates and kits) or `secfc enroll`
-    and `secfc sign` (the same, and no key leaves its site), `secfc check` (before a site starts), `secfc-server` and
-    `secfc-client` (the job), `secfc status` (progress).
+    Start with `secfc demo`. Then: `secfc plan` (what fits), `secfc provision` (certificates and kits) or `secfc enroll`,
+    `secfc sign` and `secfc accept` (the same, and no key leaves its site), `secfc check` (before a site starts),
+    `secfc-server` and `secfc-client` (the job), `secfc status` (its progress), `secfc revoke` (a stolen certificate).
     """
 
 

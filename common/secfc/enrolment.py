@@ -3,11 +3,12 @@
     site                                     authority
     make_request: key.pem stays here
     request.pem, and its fingerprint on the phone ──▶ sign: the request's key and the names of federation.toml
-    kit complete: cert.pem, ca.pem          ◀────────  cert.pem, ca.pem, federation.toml
+    accept (`acceptance`)  ◀──  cert.pem, ca.pem, roster.json, federation.toml, and the authority's fingerprint on the phone
 
 Of the request only its key is used, and which party it claims to be. That it is that party's, only the fingerprint says,
-compared over a channel on which people know each other; so `sign` demands it. The request also carries the digest of the
-party's federation.toml: a party that agreed to another file finds out now, not when it joins.
+compared over a channel on which people know each other; so `sign` demands it. No error repeats the right one: it would be
+copied into the next try. The request also carries the digest of the party's federation.toml: a party that agreed to another
+file finds out now, not when it joins.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from secfc import config, kit, provision
+from secfc import authority as authorities
+from secfc import config, kit, provision, signedroster
 from secfc.config import Federation, Party
 from secfc.errors import ConfigError
+from secfc.kit import REQUEST
 from secfc.provision import Authority
 
-REQUEST = "request.pem"
 _ASK_AGAIN = "have the site run `secfc enroll` again and send what it writes"
 
 
@@ -49,8 +51,12 @@ class Request:
 def fingerprint(public_key: ec.EllipticCurvePublicKey) -> str:
     """SHA-256 of a public key (DER), hexadecimal, in groups of four."""
     encoding, form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    digest = hashlib.sha256(public_key.public_bytes(encoding, form)).hexdigest()
-    return " ".join(digest[i : i + 4] for i in range(0, len(digest), 4))
+    return provision.spoken(hashlib.sha256(public_key.public_bytes(encoding, form)).digest())
+
+
+def same_fingerprint(heard: str, right: str) -> bool:
+    """Whether people read out the right one; spaces, colons and case do not matter."""
+    return hmac.compare_digest(_bare(heard), _bare(right))
 
 
 def enrol(federation: Federation, name: str, out: Path) -> Request:
@@ -103,26 +109,9 @@ def read_request(pem: bytes, federation: Federation) -> Request:
     return Request(party, key)
 
 
-def load_authority(folder: Path, federation: Federation, now: datetime | None = None) -> Authority:
-    """The authority that `provision` made for this federation."""
-    now = now or datetime.now(UTC)
-    kit.check_permissions(folder / "ca.key")
-    pem = config.read_small_file(folder / "ca.pem", kit.MAX_PEM_BYTES)
-    certificate = kit.parse_certificate(pem, str(folder / "ca.pem"))
-    key = kit.parse_key(config.read_small_file(folder / "ca.key", kit.MAX_PEM_BYTES), str(folder / "ca.key"))
-    if kit.p256(certificate) != key.public_key():
-        raise ConfigError(f"{folder}: ca.key does not belong to ca.pem; use the folder as `secfc provision` made it")
-    if certificate.subject != provision.authority_name(federation.name):
-        raise ConfigError(
-            f"{folder}: is the authority of another federation than {federation.name}; choose its own --ca"
-        )
-    if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
-        raise ConfigError(f"{folder}: the authority is not valid now; provision a new one, or set the clock")
-    return Authority(certificate, key)
-
-
 def sign(
     authority: Authority,
+    ca: Path,
     federation: Federation,
     request: Request,
     heard: str,
@@ -131,16 +120,20 @@ def sign(
     days: int = 365,
     now: datetime | None = None,
 ) -> x509.Certificate:
-    """Answer a request whose fingerprint people have compared: `out`, new or empty, gets the kit without its key."""
+    """Answer a request whose fingerprint people have compared: `out`, new or empty, gets the kit without its key.
+
+    The certificate becomes the party's in the next version of the roster in `ca`, instead of one that it had before."""
     provision.check_days(days)
-    if not hmac.compare_digest(_bare(heard), _bare(request.fingerprint)):
+    if not same_fingerprint(heard, request.fingerprint):
         advice = f"ask {request.party.name} again, on a channel you trust; somebody else may have made this request"
-        raise ConfigError(f"the fingerprint differs from the request's, {request.fingerprint}; {advice}")
+        raise ConfigError(f"the fingerprint you heard is not that of the request; {advice}")
     provision.make_empty_folder(out)
-    when = now or datetime.now(UTC)
+    when, name = now or datetime.now(UTC), request.party.name
     certificate = provision.certify(authority, federation, request.party, request.public_key, days=days, now=when)
+    roster = authorities.pin(authority, ca, federation.name, name, certificate)
     try:
         provision.write_public_part(authority, federation, certificate, out)
+        provision.write_public(out / signedroster.FILE, roster)
     except OSError as error:
         raise ConfigError(
             f"{error.filename or out}: cannot be written ({error.strerror}); choose another --out"

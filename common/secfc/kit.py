@@ -19,12 +19,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from secfc import config
+from secfc import config, signedroster
 from secfc.config import IDENTITY_DOMAIN, Federation
-from secfc.errors import ConfigError, WrongSender
+from secfc.errors import ConfigError, SecfcError, WrongSender
 from secfc.events import Signed
+from secfc.pins import Pins, Source
 
 MAX_PEM_BYTES = 16 << 10
+REQUEST = "request.pem"  # is in a kit from `secfc enroll` until `secfc accept`
 RENEW = "ask whoever provisions for a new kit"
 _ECDSA = ec.ECDSA(hashes.SHA256())
 # All that `cryptography` raises for bytes that are not what they should be.
@@ -45,7 +47,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Kit:
-    """A checked kit. `party_name` is what the certificate says; the key never prints."""
+    """A checked kit. `party_name` is what the certificate says; the key never prints. `pins`: which certificates count."""
 
     path: Path
     federation: Federation
@@ -54,6 +56,7 @@ class Kit:
     key_pem: bytes = field(repr=False)
     ca_pem: bytes
     expires: datetime
+    pins: Pins = field(default_factory=Pins, repr=False, compare=False)
 
     def sign(self, message: bytes) -> bytes:
         """ECDSA on P-256 with SHA-256. TLS signs with this key too: open the message with its purpose."""
@@ -81,7 +84,7 @@ def load(path: str | Path, *, now: datetime | None = None) -> Kit:
 
 
 def findings(path: str | Path, *, now: datetime | None = None) -> list[Finding]:
-    """Every check of a kit, going on after failures: files, permissions, key, chain, dates, identity."""
+    """Every check of a kit, going on after failures: files, permissions, key, chain, dates, identity, roster."""
     return _inspect(Path(path), now or datetime.now(UTC))[1]
 
 
@@ -110,15 +113,28 @@ def verify_signature(
 
 
 def verifier(own: Kit) -> Callable[[Signed], None]:
-    """Checks that a statement is signed by the very client it names; raises WrongSender otherwise."""
+    """Checks that a statement is signed by the very client it names, with the certificate that is in force for it.
+
+    Raises WrongSender, or Unavailable where a newer roster may put it right."""
     digest = own.federation.digest()
 
     def verify(one: Signed) -> None:
         verify_signature(
             own.ca_pem, one.certificate, own.federation.name, one.name, one.statement(digest), one.signature
         )
+        own.pins.check_pem(one.name, one.certificate)
 
     return verify
+
+
+def check_certificate(
+    certificate: x509.Certificate, ca: x509.Certificate, federation: Federation, now: datetime
+) -> str:
+    """The party whose certificate this is, signed by that authority and valid now; ConfigError otherwise."""
+    _check_chain(certificate, ca)
+    _check_dates(certificate, ca, now)
+    _check_identity(certificate, federation)
+    return _identity(certificate).partition(".")[0]
 
 
 def peek(der: bytes) -> Peek:
@@ -155,20 +171,24 @@ def _inspect(path: Path, now: datetime) -> tuple[Kit | None, list[Finding]]:
     found.append(_try("key permissions", lambda: check_permissions(path / "key.pem")))
     federation, ca, certificate, key = contents.federation, contents.ca, contents.certificate, contents.key
     if certificate is None:
-        skipped = ("key matches", "chain", "dates", "identity")
+        skipped = ("key matches", "chain", "dates", "identity", "roster")
         return None, [*found, *(_skip(name, "cert.pem") for name in skipped)]
     own = certificate
     found.append(_try("key matches", lambda: _key_matches(own, key)) if key else _skip("key matches", "key.pem"))
     found.append(_try("chain", lambda: _check_chain(own, ca)) if ca else _skip("chain", "ca.pem"))
     found.append(_try("dates", lambda: _check_dates(own, ca, now)))
     if federation is None:
-        return None, [*found, _skip("identity", "federation.toml")]
+        return None, [*found, *(_skip(name, "federation.toml") for name in ("identity", "roster"))]
     found.append(_try("identity", lambda: _check_identity(own, federation)))
-    if ca is None or not all(finding.ok for finding in found):
+    if ca is None or not found[-1].ok:
+        return None, [*found, _skip("roster", "ca.pem" if ca is None else "a party's name in cert.pem")]
+    party_name = _identity(own).partition(".")[0]
+    pins, pinned = _roster(Source(path / signedroster.FILE, ca, federation.name), party_name, contents.pem["cert.pem"])
+    found.append(pinned)
+    if not all(finding.ok for finding in found):
         return None, found
     pem, expires = contents.pem, min(own.not_valid_after_utc, ca.not_valid_after_utc)
-    party_name = _identity(own).partition(".")[0]
-    return Kit(path, federation, party_name, pem["cert.pem"], pem["key.pem"], pem["ca.pem"], expires), found
+    return Kit(path, federation, party_name, pem["cert.pem"], pem["key.pem"], pem["ca.pem"], expires, pins), found
 
 
 def _try(name: str, check: Callable[[], str]) -> Finding:
@@ -182,9 +202,34 @@ def _skip(name: str, needs: str) -> Finding:
     return Finding(name, False, f"not checked, because {needs} could not be read; see to that first")
 
 
+def _roster(source: Source, party_name: str, certificate_pem: bytes) -> tuple[Pins, Finding]:
+    """The roster in force, by which this kit's own certificate must be in force too."""
+    pins = Pins()
+    try:
+        pins = Pins(source)
+        pins.check_pem(party_name, certificate_pem)
+    except SecfcError as error:
+        text = str(error)
+        return pins, Finding("roster", False, text if str(source.path) in text else f"{source.path}: {text}")
+    roster = pins.roster
+    if roster is None:
+        return pins, Finding("roster", True, "no roster.json: certificates are not pinned, and none can be revoked")
+    counts = f"{len(roster.certificates)} certificates in force, {len(roster.revoked)} revoked"
+    return pins, Finding("roster", True, f"version {roster.version} of {roster.issued:%Y-%m-%d}: {counts}")
+
+
+def _not_accepted(path: Path) -> str:
+    """What is missing between `secfc enroll` and a kit."""
+    call = f"secfc accept --kit {shlex.quote(str(path))} --answer DIR --authority-fingerprint HEX"
+    return f"{path}: the authority's answer to {REQUEST} is not accepted yet; when it is here, run: {call}"
+
+
 def _read_files(contents: _Contents) -> str:
-    """Read all four files even if one fails, so that a report shows everything; raise the first failure."""
-    path, failures = contents.path, []
+    """Read all four files even if one fails, so that a report shows everything; raise the first failure.
+
+    A request whose answer nobody has accepted is the first: whoever carried the answer may have swapped it."""
+    path = contents.path
+    failures = [ConfigError(_not_accepted(path))] if (path / REQUEST).exists() else []
 
     def attempt(read: Callable[[], None]) -> None:
         try:
@@ -271,6 +316,9 @@ def _check_chain(certificate: x509.Certificate, ca: x509.Certificate) -> str:
         certificate.verify_directly_issued_by(ca)
     except BAD_BYTES as error:
         raise ConfigError(f"the certificate was not signed by this federation's authority; {RENEW}") from error
+    if certificate.public_bytes(serialization.Encoding.DER)[-1 - len(certificate.signature)] != 0:
+        # its last bit declared unused: the same signature in other bytes, so that one certificate would have two digests
+        raise ConfigError(f"the certificate's signature is not encoded as DER demands; {RENEW}")
     p256(certificate)
     try:
         fit = _may_sign(ca) and _may_speak(certificate)

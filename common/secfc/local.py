@@ -101,7 +101,7 @@ class Local:
 
     def prepare(self, parts: Sequence[npt.NDArray[np.float64]]) -> None:
         """Kits for everybody, and each client's rows in a file of its own."""
-        provision.provision(self.federation, self.folder / "kits")
+        provision.provision(self.federation, self.folder / "kits", passphrase=None)  # an authority for one trial
         names = self.federation.feature_names or [f"x{f + 1}" for f in range(self.federation.features)]
         for client, part in zip(self.federation.roster, parts, strict=True):
             table = pa.table({name: part[:, f] for f, name in enumerate(names)})

@@ -3,9 +3,11 @@
 Mutual TLS decides who speaks, so who a party *is* stands in its certificate: the DNS name `identity(...)`,
 of which each certificate holds exactly one. All keys are P-256 with SHA-256: every TLS stack accepts them.
 
-    OUT/ca/       ca.pem  ca.key                                the authority; keep it offline after this
-    OUT/<party>/  federation.toml  ca.pem  cert.pem  key.pem    for "server" and each client
+    OUT/ca/       ca.pem  ca.key  roster.json                   the authority; keep it offline after this
+    OUT/<party>/  federation.toml  ca.pem  cert.pem  key.pem  roster.json    for "server" and each client
     OUT/<client>/link.key                                       with ids = "linked": one secret, the same for all clients
+
+roster.json says which certificates are in force (`signedroster`); it is signed by the authority and the same everywhere.
 
 `provision` makes all of it at once. With `enrolment`, parties make their keys themselves; certificates come from the same
 `certify`, so both ways give the same kits.
@@ -25,12 +27,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from secfc import identifiers
+from secfc import identifiers, keyfile, signedroster
 from secfc.config import LINK_KEY, Federation, Party, dumps, identity
 from secfc.errors import ConfigError
 
 MAX_DAYS = 3650
 AUTHORITY_DAYS = 3650  # the authority outlives the kits, so that one kit can be renewed without renewing all
+AUTHORITY_OF = "SecFC authority of "
 CLOCK_SKEW = timedelta(days=1)  # a certificate made just now must hold on a machine whose clock is behind
 
 
@@ -44,32 +47,50 @@ class Authority:
 
 @dataclass(frozen=True)
 class Provisioned:
-    """What `provision` made: the kits (server first), the authority's folder, when the kits (else the authority) expire."""
+    """What `provision` made: the kits (server first), the authority's folder and fingerprint, when the kits (else the
+    authority) expire."""
 
     kits: tuple[Path, ...]
     ca: Path
     expires: datetime
+    authority: str
 
 
 def provision(
-    federation: Federation, out: Path, *, days: int = 365, now: datetime | None = None, ca_only: bool = False
+    federation: Federation,
+    out: Path,
+    *,
+    days: int = 365,
+    now: datetime | None = None,
+    ca_only: bool = False,
+    passphrase: str | None = None,
 ) -> Provisioned:
-    """Make the authority and (unless `ca_only`) every party's kit under `out`, which must be new or empty."""
+    """Make the authority and (unless `ca_only`) every party's kit under `out`, which must be new or empty.
+
+    The authority's key is encrypted with `passphrase`; None leaves it to the file's permissions, for an authority that is
+    thrown away (the command line asks for one unless told otherwise)."""
     now = now or datetime.now(UTC)
     check_days(days)
+    if passphrase is not None:
+        keyfile.check_new(passphrase)
     make_empty_folder(out)
     authority = make_authority(federation.name, days=max(days, AUTHORITY_DAYS), now=now)
+    parties = () if ca_only else (federation.server, *federation.clients)
     try:
-        _write_authority(authority, out / "ca")
-        parties = () if ca_only else (federation.server, *federation.clients)
+        _write_authority(authority, out / "ca", passphrase)
         leaves = [_write_kit(authority, federation, party, out, days=days, now=now) for party in parties]
+        roster = signedroster.first(federation.name, now, dict(zip((p.name for p in parties), leaves, strict=True)))
+        content = signedroster.dump(roster, authority.key)
+        for folder in ("ca", *(party.name for party in parties)):
+            write_public(out / folder / signedroster.FILE, content)
         if federation.ids == "linked":
             write_link_keys([out / client.name for client in federation.clients])
     except OSError as error:
         complaint = f"{error.filename or out}: cannot be written ({error.strerror})"
         raise ConfigError(f"{complaint}; delete what is in {out} and provision again") from error
     kits = tuple(out / party.name for party in parties)
-    return Provisioned(kits, out / "ca", min(one.not_valid_after_utc for one in leaves or [authority.certificate]))
+    expires = min(one.not_valid_after_utc for one in leaves or [authority.certificate])
+    return Provisioned(kits, out / "ca", expires, authority_fingerprint(authority.certificate))
 
 
 def subject_names(federation_name: str, party: Party) -> tuple[str, ...]:
@@ -84,7 +105,7 @@ def make_key() -> ec.EllipticCurvePrivateKey:
 
 def authority_name(federation_name: str) -> x509.Name:
     """Whom the authority's certificate names."""
-    return _common_name(f"SecFC authority of {federation_name}")
+    return _common_name(AUTHORITY_OF + federation_name)
 
 
 def make_authority(federation_name: str, *, days: int, now: datetime) -> Authority:
@@ -198,9 +219,10 @@ def make_empty_folder(out: Path) -> None:
         raise ConfigError(f"{out}: is not empty, and kits are never overwritten; choose a new folder or empty it")
 
 
-def _write_authority(authority: Authority, folder: Path) -> None:
+def _write_authority(authority: Authority, folder: Path, passphrase: str | None) -> None:
     folder.mkdir(mode=0o700)
-    write_private(folder / "ca.key", private_pem(authority.key))
+    salt = authority.certificate.fingerprint(hashes.SHA256())
+    write_private(folder / "ca.key", keyfile.dump(authority.key, passphrase, salt))
     write_public(folder / "ca.pem", certificate_pem(authority.certificate))
 
 
@@ -229,6 +251,17 @@ def write_public_part(
     write_public(folder / "cert.pem", certificate_pem(certificate))
     write_public(folder / "ca.pem", certificate_pem(authority.certificate))
     write_public(folder / "federation.toml", dumps(federation).encode())
+
+
+def spoken(digest: bytes) -> str:
+    """A digest as people read it out: hexadecimal, in groups of four."""
+    text = digest.hex()
+    return " ".join(text[i : i + 4] for i in range(0, len(text), 4))
+
+
+def authority_fingerprint(certificate: x509.Certificate) -> str:
+    """What people compare before they trust an authority: SHA-256 of its whole certificate."""
+    return spoken(certificate.fingerprint(hashes.SHA256()))
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:

@@ -1,7 +1,8 @@
 """gRPC with mutual TLS: credentials, channels, who a caller is, and the one table from errors to status codes.
 
 Who a peer is, is the name in its certificate (`<party>.<federation>.secfc.internal`), whatever its address: a channel checks
-it by overriding the TLS target name, a server reads it from the verified certificate.
+it by overriding the TLS target name, a server reads it from the verified certificate. Whether that certificate is in
+force, the signed roster says (`pins`); both ends ask it (`admission`).
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import grpc
 from grpc import aio
 
-from secfc import config, wire
+from secfc import admission, config, wire
 from secfc.errors import (
     AlreadyJoined,
     InvalidInput,
@@ -68,6 +70,8 @@ def status_of(error: SecfcError) -> grpc.StatusCode:
 
 def error_of(error: aio.AioRpcError, whom: str) -> SecfcError:
     """The error that a peer's status stands for."""
+    if isinstance(error, admission.NotInForce):
+        return error.error
     text = wire.line(error.details() or "") or error.code().name
     if text.startswith(_LOCAL):
         return Unavailable(f"{whom}: the connection broke")
@@ -81,9 +85,9 @@ def error_of(error: aio.AioRpcError, whom: str) -> SecfcError:
     return Unavailable(f"{whom}: {text}")
 
 
-def server() -> aio.Server:
-    """A gRPC server, not listening yet."""
-    return aio.server(options=_SERVER)
+def server(kit: Kit) -> aio.Server:
+    """A gRPC server, not listening yet; it answers nobody whose certificate is not in force."""
+    return aio.server(interceptors=[admission.Admission(partial(_judge, kit), refusing)], options=_SERVER)
 
 
 def listen(listener: aio.Server, kit: Kit, bind: str) -> int:
@@ -97,9 +101,13 @@ def listen(listener: aio.Server, kit: Kit, bind: str) -> int:
         raise Unavailable(f"cannot listen on {bind}: the port is taken or the address is not this machine's") from None
 
 
-def channel(kit: Kit, party: str, address: str) -> aio.Channel:
-    """A channel to one party: it connects to `address` and accepts no certificate but that party's."""
-    credentials = grpc.ssl_channel_credentials(kit.ca_pem, kit.key_pem, kit.certificate_pem)
+def channel(kit: Kit, party: str, address: str) -> admission.Channel:
+    """A channel to one party: it connects to `address` and accepts no certificate but the one in force for that party."""
+    return admission.Channel(partial(_dial, kit, party, address), lambda: kit.pins.anchor(party) or kit.ca_pem)
+
+
+def _dial(kit: Kit, party: str, address: str, anchor: bytes) -> aio.Channel:
+    credentials = grpc.ssl_channel_credentials(anchor, kit.key_pem, kit.certificate_pem)
     options = [
         *_COMMON,
         ("grpc.ssl_target_name_override", config.identity(kit.federation.name, party)),
@@ -118,6 +126,15 @@ def caller(context: Any, federation_name: str) -> str:
     if len(found) != 1:
         raise WrongSender(f"your certificate names no party of the federation {federation_name}")
     return found[0]
+
+
+def _judge(kit: Kit, context: Any) -> admission.Check:
+    """The check of a caller's certificate, which TLS has found to be of our authority."""
+    party = caller(context, kit.federation.name)
+    (pem,) = context.auth_context()["x509_pem_cert"]
+    if party not in (config.SERVER, *kit.federation.roster):
+        raise WrongSender(f"{wire.line(party)} is not in the roster of {kit.federation.name}")
+    return partial(kit.pins.check_pem, party, pem)
 
 
 def _shown(context: Any) -> str:

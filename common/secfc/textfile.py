@@ -18,6 +18,20 @@ def write(path: Path, text: str, cure: str) -> None:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); {cure}") from None
 
 
+def replace(path: Path, content: bytes, cure: str) -> None:
+    """Replace the file as a whole, on disk when this returns. Anybody may read it."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); {cure}") from None
+
+
 def remove(path: Path, cure: str) -> None:
     """Remove the file if it is there."""
     try:

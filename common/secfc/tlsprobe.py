@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from secfc.config import identity, split_address
-from secfc.errors import ConfigError
+from secfc.errors import ConfigError, SecfcError
 from secfc.kit import Finding, Kit, Peek, peek
 
 _EXPIRED, _NOT_YET, _HOSTNAME = (
@@ -129,6 +129,10 @@ def _handshake(secured: ssl.SSLSocket, target: _Target) -> Finding:
     if secured.selected_alpn_protocol() != "h2":
         advice = "the address is not a SecFC party's, or a proxy between ends TLS"
         return Finding("tls", False, f"{target} does not speak HTTP/2; {advice}")
+    try:
+        target.kit.pins.check(target.party_name, secured.getpeercert(binary_form=True) or b"")
+    except SecfcError as error:
+        return Finding("tls", False, f"{target} shows a certificate that is not in force: {error}")
     return Finding("tls", True, f"{secured.version()} with {target.party_name}, certificate as expected")
 
 

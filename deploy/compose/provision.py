@@ -128,7 +128,7 @@ def make_kits(federation: Federation) -> None:
         for path in volume.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     with tempfile.TemporaryDirectory() as name:
-        made = provision.provision(federation, Path(name) / "kits")
+        made = provision.provision(federation, Path(name) / "kits", passphrase=None)  # gone when the kits are copied
         for folder in made.kits:
             for path in folder.iterdir():
                 shutil.copy2(path, KITS / folder.name / path.name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from secfc import authority as authorities
 from secfc import central, config, enrolment, fixedpoint, provision
 from secfc.coins import Coins
 from secfc.config import Federation, Party
@@ -28,6 +30,7 @@ from tests.integration.helpers import until
 ROOT = Path(__file__).parents[2]
 SIZES = [16000, 20000, 14000, 18000]
 USER = 10001
+PASSPHRASE = "four words in a row"
 LONG = 300.0  # a job of several seconds, on a machine that may be busy with other things
 
 
@@ -73,11 +76,12 @@ class Sites:
             self.projects[party] = Composer(command, file, base=base, **settings)
 
     def prepare(self) -> None:
-        """Every party enrols where it is: its key is made in a container of its own and never leaves its kit folder."""
+        """Every party enrols where it is, as docs/operations.md says: its key is made in a container of its own and never
+        leaves its kit folder."""
         (self.root / "authority").mkdir()
         (self.root / "federation.toml").write_text(config.dumps(self.made))
-        provision.provision(self.made, self.root / "authority", ca_only=True)
-        authority = enrolment.load_authority(self.root / "authority" / "ca", self.made)
+        made = provision.provision(self.made, self.root / "authority", ca_only=True, passphrase=PASSPHRASE)
+        authority = authorities.load(made.ca, self.made.name, lambda: PASSPHRASE)
         for party in self.parties:
             for folder in ("kit", "data", "out"):
                 (self.root / party / folder).mkdir(parents=True)
@@ -85,9 +89,13 @@ class Sites:
             told = json.loads(self.enrol(party))
             self.give(party, 0)
             request = enrolment.read_request((self.root / party / "kit" / "request.pem").read_bytes(), self.made)
-            enrolment.sign(authority, self.made, request, told["fingerprint"], self.root / party / "answer")
-            for name in ("cert.pem", "ca.pem"):
-                (self.root / party / "kit" / name).write_bytes((self.root / party / "answer" / name).read_bytes())
+            heard, answer = told["fingerprint"], self.root / party / "answer"
+            enrolment.sign(authority, made.ca, self.made, request, heard, answer)
+        for party in self.parties:
+            shutil.copyfile(made.ca / "roster.json", self.root / party / "answer" / "roster.json")
+            self.give(party, USER)
+            self.accept(party, made.authority)
+            self.give(party, 0)
         for name, part in zip(self.made.roster, self.parts, strict=True):
             path, header = self.root / name / "data" / "rows.csv", ",".join(self.made.feature_names or ())
             np.savetxt(path, part, fmt="%.17g", delimiter=",", header=header, comments="")
@@ -99,6 +107,12 @@ class Sites:
         kit, shared = self.root / party / "kit", self.root / "federation.toml"
         mounts = ["-v", f"{kit}:/kit", "-v", f"{shared}:/federation.toml:ro"]
         call = ["secfc", "enroll", "/federation.toml", "--as", party, "--out", "/kit", "--json"]
+        return run("docker", "run", "--rm", "--read-only", "--network", "none", *mounts, self.image, *call).stdout
+
+    def accept(self, party: str, fingerprint: str) -> str:
+        kit, answer = self.root / party / "kit", self.root / party / "answer"
+        mounts = ["-v", f"{kit}:/kit", "-v", f"{answer}:/answer:ro"]
+        call = ["secfc", "accept", "--kit", "/kit", "--answer", "/answer", "--authority-fingerprint", fingerprint]
         return run("docker", "run", "--rm", "--read-only", "--network", "none", *mounts, self.image, *call).stdout
 
     def give(self, party: str, user: int) -> None:

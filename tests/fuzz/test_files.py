@@ -92,6 +92,9 @@ def test_dots_where_they_belong_are_no_offence() -> None:
     assert config.parse(text, "x").features == 100
 
 
+KIT_FILES = ["federation.toml", "ca.pem", "cert.pem", "key.pem", "roster.json"]
+
+
 @cache
 def kits_folder(folder: Path) -> Path:
     return provision(make_federation(3), folder / "kits").ca.parent
@@ -104,7 +107,7 @@ def test_kits(tmp_path: Path, data: st.DataObject) -> None:
     spoiled = tmp_path / "spoiled"
     shutil.rmtree(spoiled, ignore_errors=True)
     shutil.copytree(whole, spoiled)
-    for name in data.draw(st.sets(st.sampled_from(["federation.toml", "ca.pem", "cert.pem", "key.pem"]), min_size=1)):
+    for name in data.draw(st.sets(st.sampled_from(KIT_FILES), min_size=1)):
         content = (whole / name).read_bytes()
         (spoiled / name).write_bytes(data.draw(st.one_of(damaged(content), st.binary(max_size=100))))
     found = tried(lambda: kit.load(spoiled))

@@ -104,6 +104,10 @@ class Scripted(stubs.ShareExchangeServicer):
         self._thread = threading.Thread(target=self._hear, args=(self._stream,), daemon=True)
         self._thread.start()
 
+    def listens(self) -> bool:
+        """Whether the server still talks to us."""
+        return self._thread is not None and self._thread.is_alive()
+
     def _hear(self, stream: Any) -> None:
         try:
             for message in stream:

@@ -14,13 +14,14 @@ import grpc
 import pytest
 from click.testing import CliRunner, Result
 
+from secfc import authority as authorities
 from secfc import config, tlsprobe
 from secfc.commands import check
 from secfc.config import Federation
 from secfc.provision import provision
 from tests.unit.test_status import PATIENCE, Fake, make_federation, on_a_terminal, reply, serving
 
-KIT = ["files", "key permissions", "key matches", "chain", "dates", "identity", "plan"]
+KIT = ["files", "key permissions", "key matches", "chain", "dates", "identity", "roster", "plan"]
 SERVER = ["server name", "server port", "server tls", "server clock", "server accepted"]
 ANSWER = ["server answers", "same federation"]
 ROWS = "patient,x,y\np1,0.5,-1\np2,0.25,1\n"
@@ -99,6 +100,17 @@ class TestClient:
             failed = failures(found(kits / "a"))
         assert list(failed) == ["client b"]
         assert "another authority" in failed["client b"]
+
+    def test_a_roster_that_is_missing_or_old_is_a_warning(self, kits: Path, federation: Federation) -> None:
+        ca, roster = kits / "ca", kits / "a" / "roster.json"
+        signer = authorities.load(ca, federation.name, lambda: "")
+        authorities.revoke(signer, ca, federation.name, "c")
+        roster.write_bytes((ca / "roster.json").read_bytes())
+        status, detail = found(kits / "a")["roster"]
+        assert (status, "none for c" in detail) == ("warn", True)
+        roster.unlink()
+        status, detail = found(kits / "a")["roster"]
+        assert (status, "none can be revoked" in detail) == ("warn", True)
 
     def test_our_port_is_taken(self, kits: Path) -> None:
         with serving(kits / "a"):
@@ -363,7 +375,7 @@ def test_plain_output_of_a_failure(kits: Path) -> None:
     result = run(kits / "a")
     assert result.exit_code == 1
     assert [line for line in result.stdout.splitlines() if line.startswith("FAIL  server port")]
-    assert "1 of 13 checks failed, 2 warnings" in result.stdout.splitlines()[-1]
+    assert "1 of 14 checks failed, 2 warnings" in result.stdout.splitlines()[-1]
 
 
 def test_on_a_terminal_it_is_coloured_and_folds(kits: Path) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 PARTIES = ("server", "client")
-KIT = ("federation.toml", "ca.pem", "cert.pem", "key.pem")
+KIT = ("federation.toml", "ca.pem", "cert.pem", "key.pem", "roster.json")
 OPTIONAL = ("policy.toml", "link.key")  # of a client
 VERSIONS = ("1.29", "1.33", "1.37")
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -49,7 +49,7 @@ address = "127.0.0.1:7002"
 FEDERATION = config.parse(TEXT, "federation.toml")
 NOW = datetime.now(UTC)
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no bug
-CHECKS = ["files", "key permissions", "key matches", "chain", "dates", "identity"]
+CHECKS = ["files", "key permissions", "key matches", "chain", "dates", "identity", "roster"]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,8 @@ def authority(kits: Path) -> Authority:
 
 
 def reissue(folder: Path, signer: Authority, *sans: str) -> None:
-    """A new pair in the folder, signed by this authority, with these names."""
+    """A new pair in the folder, signed by this authority, with these names, and no roster that could know it."""
+    (folder / "roster.json").unlink(missing_ok=True)
     key = make_key()
     names = sans or ("a.trial.secfc.internal",)
     (folder / "key.pem").write_bytes(private_pem(key))
@@ -120,10 +121,10 @@ def test_missing_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "spoiled"),
     [
-        ("ca.pem", {"files", "chain"}),
-        ("cert.pem", {"files", "key matches", "chain", "dates", "identity"}),
+        ("ca.pem", {"files", "chain", "roster"}),
+        ("cert.pem", {"files", "key matches", "chain", "dates", "identity", "roster"}),
         ("key.pem", {"files", "key matches"}),
-        ("federation.toml", {"files", "identity"}),
+        ("federation.toml", {"files", "identity", "roster"}),
     ],
 )
 @pytest.mark.parametrize("content", [b"", b"rubbish", b"#" * (2 << 20)])
@@ -176,7 +177,7 @@ def test_a_leaf_is_no_authority(folder: Path, kits: Path) -> None:
 def test_the_authority_is_no_party(folder: Path, kits: Path) -> None:
     shutil.copy(kits / "ca" / "ca.pem", folder / "cert.pem")
     shutil.copy(kits / "ca" / "ca.key", folder / "key.pem")
-    assert {"chain", "identity"} == set(failed(folder))
+    assert {"chain", "identity", "roster"} == set(failed(folder))
 
 
 @pytest.mark.parametrize("name", ["ca.pem", "cert.pem"])
@@ -208,7 +209,7 @@ def test_dates(folder: Path) -> None:
 def test_identity(folder: Path, kits: Path, sans: list[str], complaint: str) -> None:
     reissue(folder, authority(kits), *sans)
     bad = failed(folder)
-    assert set(bad) == {"identity"}
+    assert set(bad) == {"identity", "roster"}
     assert complaint in bad["identity"]
 
 
@@ -269,6 +270,20 @@ def test_arbitrary_bytes_are_refused(kits: Path, certificate: bytes, signature: 
         verify(kits, a, message, signature, certificate_pem=certificate)
     with pytest.raises(WrongSender):
         verify(kits, a, message, signature)
+
+
+def test_a_certificate_has_no_second_encoding(kits: Path) -> None:
+    """With the last bit of its signature declared unused, if it is zero, it verified, and had another digest."""
+    key, last = make_key(), b"\1"
+    while last[0] & 1:
+        leaf = issue_certificate(authority(kits), key.public_key(), "a", ["a.trial.secfc.internal"], 30, now=NOW)
+        last = leaf.signature[-1:]
+    der = bytearray(leaf.public_bytes(serialization.Encoding.DER))
+    der[-1 - len(leaf.signature)] = 1
+    a, signature = kit.load(kits / "a"), key.sign(b"message", ec.ECDSA(hashes.SHA256()))
+    verify(kits, a, b"message", signature, certificate_pem=certificate_pem(leaf))
+    with pytest.raises(WrongSender, match="not encoded as DER demands"):
+        verify(kits, a, b"message", signature, certificate_pem=ssl.DER_cert_to_PEM_cert(bytes(der)).encode())
 
 
 @calm

@@ -9,16 +9,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from secfc import config, kit
+from secfc import authority, config, keyfile, kit
+from secfc.commands import passphrases
 from secfc.commands.provision import command
 from secfc.errors import ConfigError
-from secfc.provision import Provisioned, issue_certificate, make_authority, make_key, provision
+from secfc.provision import Provisioned, issue_certificate, make_authority, make_key, provision, spoken
 
 TEXT = """
 name = "trial"
@@ -59,17 +61,19 @@ def test_layout_and_permissions(made: Provisioned) -> None:
     out = made.ca.parent
     assert sorted(path.name for path in out.iterdir()) == ["a", "b", "ca", "server"]
     assert made.kits == (out / "server", out / "a", out / "b")
-    assert sorted(path.name for path in made.ca.iterdir()) == ["ca.key", "ca.pem"]
+    assert sorted(path.name for path in made.ca.iterdir()) == ["ca.key", "ca.pem", "roster.json"]
     for folder in made.kits:
         assert sorted(p.name for p in folder.iterdir()) == [
             "ca.pem",
             "cert.pem",
             "federation.toml",
             "key.pem",
+            "roster.json",
         ]
         assert mode(folder / "key.pem") == 0o600
         assert config.load(folder / "federation.toml") == FEDERATION
-        assert (folder / "ca.pem").read_bytes() == (made.ca / "ca.pem").read_bytes()
+        for same in ("ca.pem", "roster.json"):
+            assert (folder / same).read_bytes() == (made.ca / same).read_bytes()
     assert mode(made.ca / "ca.key") == 0o600
     assert {mode(folder) for folder in (out, made.ca, *made.kits)} == {0o700}
 
@@ -174,7 +178,7 @@ def test_refuses_silly_lifetimes(tmp_path: Path, days: int) -> None:
 
 def run(tmp_path: Path, *options: str) -> str:
     (tmp_path / "federation.toml").write_text(TEXT)
-    arguments = [str(tmp_path / "federation.toml"), "--out", str(tmp_path / "kits"), *options]
+    arguments = [str(tmp_path / "federation.toml"), "--out", str(tmp_path / "kits"), "--no-passphrase", *options]
     result = CliRunner(env={"COLUMNS": "200"}).invoke(command, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
@@ -183,6 +187,7 @@ def run(tmp_path: Path, *options: str) -> str:
 def test_command_json(tmp_path: Path) -> None:
     report = json.loads(run(tmp_path, "--json", "--days", "7"))
     assert report["digest"] == FEDERATION.digest().hex()
+    assert report["authority_fingerprint"] == spoken(certificate(tmp_path / "kits/ca/ca.pem").fingerprint(SHA256()))
     assert [one["party"] for one in report["kits"]] == ["server", "a", "b"]
     assert report["kits"][1]["names"] == ["a.trial.secfc.internal", "::1"]
     left = datetime.fromisoformat(report["expires"]) - datetime.now(UTC)
@@ -201,3 +206,86 @@ def test_command_lets_our_errors_through(tmp_path: Path) -> None:
     run(tmp_path)
     with pytest.raises(ConfigError, match="is not empty"):
         run(tmp_path)
+
+
+# --- the authority's key ---------------------------------------------------------------------------------------------
+
+PASSPHRASE = "correct horse battery staple"
+
+
+@pytest.fixture
+def cheap_scrypt(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert keyfile._COST["n"] >= 1 << 17
+    monkeypatch.setitem(keyfile._COST, "n", 1 << 10)
+
+
+def ask_nobody() -> str:
+    raise AssertionError("this key needs no passphrase")
+
+
+@pytest.mark.usefixtures("cheap_scrypt")
+def test_the_authoritys_key_is_encrypted(tmp_path: Path) -> None:
+    ca = provision(FEDERATION, tmp_path / "kits", ca_only=True, passphrase=PASSPHRASE).ca
+    pem = (ca / "ca.key").read_bytes()
+    assert mode(ca / "ca.key") == 0o600
+    for password in (None, PASSPHRASE.encode()):  # neither open, nor behind the cheap derivation of PKCS#8 alone
+        with pytest.raises((TypeError, ValueError)):
+            serialization.load_pem_private_key(pem, password)
+    opened = authority.load(ca, "trial", lambda: PASSPHRASE)
+    assert opened.key.public_key() == certificate(ca / "ca.pem").public_key()
+    with pytest.raises(ConfigError, match="the passphrase does not open this key") as caught:
+        authority.load(ca, "trial", lambda: "correct horse battery")
+    assert "horse" not in str(caught.value)
+
+
+def test_an_open_key_asks_for_nothing(tmp_path: Path) -> None:
+    ca = provision(FEDERATION, tmp_path / "kits", ca_only=True).ca
+    assert authority.load(ca, "trial", ask_nobody).certificate == certificate(ca / "ca.pem")
+
+
+def test_a_passphrase_that_is_too_short_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="at least 12 characters"):
+        provision(FEDERATION, tmp_path / "kits", passphrase="secret")
+    assert not (tmp_path / "kits").exists()
+
+
+def invoke(tmp_path: Path, *options: str, **settings: str) -> Result:
+    (tmp_path / "federation.toml").write_text(TEXT)
+    arguments = [str(tmp_path / "federation.toml"), "--out", str(tmp_path / "kits"), "--ca-only", *options]
+    return CliRunner().invoke(command, arguments, **settings)
+
+
+def test_without_a_terminal_nobody_is_asked(tmp_path: Path) -> None:
+    done = invoke(tmp_path)
+    assert isinstance(done.exception, ConfigError)
+    assert "there is no terminal; give --passphrase-file FILE, or --no-passphrase" in str(done.exception)
+    assert not (tmp_path / "kits").exists()
+
+
+@pytest.mark.usefixtures("cheap_scrypt")
+def test_on_a_terminal_it_is_asked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passphrases, "_check_terminal", lambda _: None)
+    done = invoke(tmp_path, input=f"{PASSPHRASE}\nanother one\n{PASSPHRASE}\n{PASSPHRASE}\n")
+    assert done.exit_code == 0, done.output
+    assert PASSPHRASE not in done.output
+    authority.load(tmp_path / "kits" / "ca", "trial", lambda: PASSPHRASE)
+
+
+@pytest.mark.usefixtures("cheap_scrypt")
+def test_from_a_file_that_is_its_owners_only(tmp_path: Path) -> None:
+    file = tmp_path / "passphrase"
+    file.write_text(f"{PASSPHRASE}\n")
+    file.chmod(0o644)
+    assert "others than its owner have access" in str(invoke(tmp_path, "--passphrase-file", str(file)).exception)
+    file.chmod(0o600)
+    assert invoke(tmp_path, "--passphrase-file", str(file)).exit_code == 0
+    authority.load(tmp_path / "kits" / "ca", "trial", lambda: PASSPHRASE)
+    file.write_text("\n")
+    assert "holds no passphrase" in str(invoke(tmp_path, "--passphrase-file", str(file)).exception)
+
+
+def test_no_passphrase_is_said_aloud(tmp_path: Path) -> None:
+    done = invoke(tmp_path, "--no-passphrase")
+    assert "is NOT encrypted" in done.stderr
+    both = invoke(tmp_path, "--no-passphrase", "--passphrase-file", "x")
+    assert both.exit_code == 2

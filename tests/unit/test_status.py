@@ -83,7 +83,7 @@ def serving(folder: Path, servicer: Fake | None = None) -> Iterator[None]:
     ready, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        server = rpc.server()
+        server = rpc.server(own)
         if servicer is not None:
             add_CoordinatorServicer_to_server(servicer, server)
         rpc.listen(server, own, own.federation.party(own.party_name).bind)

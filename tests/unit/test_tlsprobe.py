@@ -66,7 +66,7 @@ def a(kits: Path) -> Kit:
 
 
 def reissued(kits: Path, tmp_path: Path, party: str, issued: datetime) -> Path:
-    """A copy of a kit whose certificate lasts 10 days from then."""
+    """A copy of a kit without a roster, whose certificate lasts 10 days from then."""
     folder = Path(shutil.copytree(kits / party, tmp_path / party))
     authority_key = serialization.load_pem_private_key((kits / "ca" / "ca.key").read_bytes(), None)
     assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
@@ -75,6 +75,7 @@ def reissued(kits: Path, tmp_path: Path, party: str, issued: datetime) -> Path:
     leaf = issue_certificate(authority, key.public_key(), party, names, 10, now=issued)
     (folder / "cert.pem").write_bytes(certificate_pem(leaf))
     (folder / "key.pem").write_bytes(private_pem(key))
+    (folder / "roster.json").unlink()  # which lists another certificate
     return folder
 
 

@@ -31,6 +31,7 @@ from secfc.commands import status
 from secfc.config import SERVER, Federation, Party, split_address
 from secfc.errors import ConfigError, DataError, InvalidInput, SecfcError
 from secfc.kit import Finding, Kit
+from secfc.signedroster import NEWEST
 
 GRACE = 2.0  # for what the probe does besides waiting, on a busy machine
 SOON = timedelta(days=14)  # a kit that expires sooner is worth a warning
@@ -143,6 +144,7 @@ def examine(kit_path: Path, data: Data | None, timeout: float, policy: Path | No
     if kit.party_name == SERVER and policy is not None:
         raise click.UsageError("this is the server's kit, and only clients have a policy; leave out --policy")
     results = [_expiring(result, kit) if result.name == "dates" else result for result in results]
+    results = [_lacking(result, kit) if result.name == "roster" else result for result in results]
     network = _Network(kit, timeout)
     results += [_plan(kit.federation)]
     results += [_policy(kit, policy)] if kit.party_name != SERVER else []
@@ -163,6 +165,18 @@ def _expiring(dates: Result, kit: Kit) -> Result:
     if kit.expires - datetime.now(UTC) > SOON:
         return dates
     return Result(dates.name, WARN, f"{dates.detail}; {kits.RENEW} before it expires")
+
+
+def _lacking(roster: Result, kit: Kit) -> Result:
+    """A roster that is missing, or older than the last party's certificate."""
+    found = kit.pins.roster
+    if found is None:
+        return Result(roster.name, WARN, f"{roster.detail}; {NEWEST}")
+    parties = (SERVER, *kit.federation.roster)
+    lacking = tuple(name for name in parties if name not in found.certificates)
+    if not lacking:
+        return roster
+    return Result(roster.name, WARN, f"{roster.detail}; none for {status.few(lacking)}: {NEWEST}")
 
 
 def _without_kit(kit_path: Path, data: Data | None) -> list[Result]:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from secfc import config
+from secfc.commands import passphrases
 from secfc.config import Federation
 from secfc.provision import MAX_DAYS, Provisioned, provision, subject_names
 
@@ -25,31 +26,47 @@ from secfc.provision import MAX_DAYS, Provisioned, provision, subject_names
     help="How long the parties' certificates last.",
 )
 @click.option("--ca-only", is_flag=True, help="Only the authority: parties make their keys with `secfc enroll`.")
+@passphrases.option
+@click.option("--no-passphrase", is_flag=True, help="Leave ca.key unencrypted: whoever copies it can use it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def command(federation_file: Path, out: Path, days: int, ca_only: bool, as_json: bool) -> None:
+def command(
+    federation_file: Path,
+    out: Path,
+    days: int,
+    ca_only: bool,
+    passphrase_file: Path | None,
+    no_passphrase: bool,
+    as_json: bool,
+) -> None:
     """Make a certificate authority and one kit (folder) for the server and for each client.
 
     \b
-    DIR/ca/       the authority's certificate and key
-    DIR/server/   the server's kit: federation.toml, ca.pem, cert.pem, key.pem
+    DIR/ca/       the authority's certificate, its key, and the signed roster
+    DIR/server/   the server's kit: federation.toml, ca.pem, cert.pem, key.pem, roster.json
     DIR/NAME/     the same for each client
 
     A kit is all a party needs to prove who it is, so whoever has a kit can act as that party.
-    Existing kits are never overwritten.
+    Existing kits are never overwritten. The authority's key is encrypted with a passphrase, which is asked twice.
 
     \b
     Example:
       secfc provision federation.toml --out kits
     """
     federation = config.load(federation_file)
-    made = provision(federation, out, days=days, ca_only=ca_only)
+    passphrase = passphrases.of_new_key(passphrase_file, no_passphrase)
+    made = provision(federation, out, days=days, ca_only=ca_only, passphrase=passphrase)
     if as_json:
         click.echo(json.dumps(_report(federation, made)))
     elif ca_only:
         click.echo(f"{made.ca}: the authority. Keep it offline: whoever has ca.key can pretend to be anybody.")
+        click.echo(f"Its fingerprint, to be read out to every party on the telephone:\n\n  {made.authority}\n")
         click.echo(f"Next: each party runs `secfc enroll`; answer with  secfc sign ... --ca {made.ca}")
     else:
         _show(federation, made)
+    if no_passphrase:
+        click.echo(
+            f"{made.ca / 'ca.key'} is NOT encrypted, as --no-passphrase says: whoever copies it can use it.", err=True
+        )
 
 
 def _report(federation: Federation, made: Provisioned) -> dict[str, object]:
@@ -58,6 +75,7 @@ def _report(federation: Federation, made: Provisioned) -> dict[str, object]:
         "federation": federation.name,
         "digest": federation.digest().hex(),
         "ca": str(made.ca),
+        "authority_fingerprint": made.authority,
         "expires": made.expires.isoformat(),
         "kits": [{"party": kit.name, "path": str(kit), "names": list(_names(federation, kit))} for kit in made.kits],
     }

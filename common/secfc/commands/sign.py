@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
-from secfc import config, enrolment, kit
-from secfc.provision import MAX_DAYS
+from secfc import authority as authorities
+from secfc import config, enrolment, kit, signedroster
+from secfc.commands import passphrases
+from secfc.provision import MAX_DAYS, authority_fingerprint
 
 
 @click.command("sign")
@@ -28,14 +30,24 @@ from secfc.provision import MAX_DAYS
     type=click.IntRange(1, MAX_DAYS),
     help="How long the certificate lasts.",
 )
+@passphrases.option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def command(
-    federation_file: Path, request_file: Path, ca: Path, fingerprint: str, out: Path, days: int, as_json: bool
+    federation_file: Path,
+    request_file: Path,
+    ca: Path,
+    fingerprint: str,
+    out: Path,
+    days: int,
+    passphrase_file: Path | None,
+    as_json: bool,
 ) -> None:
-    """Answer a site's request: DIR gets cert.pem, ca.pem and federation.toml, a kit without its key.
+    """Answer a site's request: DIR gets cert.pem, ca.pem, roster.json and federation.toml, a kit without its key.
 
     Names and addresses in the certificate are those of FEDERATION.TOML; of the request only the key is used. The
-    fingerprint must come from the site itself, over a channel on which you know who speaks.
+    fingerprint must come from the site itself, over a channel on which you know who speaks. The certificate replaces one
+    that the party had before: that is how one certificate is renewed. The next version of the signed roster, in which it is
+    in force, is in the answer and in the authority's folder; all parties need it.
 
     \b
     Example:
@@ -43,13 +55,20 @@ def command(
       secfc sign federation.toml request.pem --ca authority/ca --fingerprint "1a2b ..." --out answer
     """
     federation = config.load(federation_file)
-    authority = enrolment.load_authority(ca, federation)
     request = enrolment.read_request(config.read_small_file(request_file, kit.MAX_PEM_BYTES), federation)
-    certificate = enrolment.sign(authority, federation, request, fingerprint, out, days=days)
-    expires = certificate.not_valid_after_utc
-    if as_json:
-        click.echo(json.dumps({"party": request.party.name, "answer": str(out), "expires": expires.isoformat()}))
-        return
-    click.echo(
-        f"{out}: the answer for {request.party.name}, valid until {expires:%Y-%m-%d}. It holds no secret; send it."
+    authority = authorities.load(ca, federation.name, lambda: passphrases.of_key(passphrase_file))
+    certificate = enrolment.sign(authority, ca, federation, request, fingerprint, out, days=days)
+    name, expires, spoken = (
+        request.party.name,
+        certificate.not_valid_after_utc,
+        authority_fingerprint(authority.certificate),
     )
+    if as_json:
+        told = {"party": name, "answer": str(out), "expires": expires.isoformat(), "authority_fingerprint": spoken}
+        click.echo(json.dumps(told))
+        return
+    click.echo(f"{out}: the answer for {name}, valid until {expires:%Y-%m-%d}. It holds no secret; send it.")
+    click.echo(
+        f"Read the authority's fingerprint out to {name} on the telephone; `secfc accept` asks for it:\n\n  {spoken}\n"
+    )
+    click.echo(f"When all parties have certificates, send {ca / signedroster.FILE} to every party, for its kit.")

@@ -22,8 +22,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from secfc import admission, rpc, tlsprobe, wire
 from secfc import kit as kits
-from secfc import rpc, tlsprobe, wire
 from secfc.config import SERVER
 from secfc.errors import JobFailed, Malformed, Unavailable
 from secfc.kit import Kit
@@ -174,11 +174,11 @@ def in_background(call: Callable[[], T]) -> Future[T]:
     return future
 
 
-def _channel(kit: Kit) -> aio.Channel:
+def _channel(kit: Kit) -> admission.Channel:
     return rpc.channel(kit, SERVER, kit.federation.server.address)
 
 
-async def _ask(channel: aio.Channel, timeout: float) -> Status:
+async def _ask(channel: admission.Channel, timeout: float) -> Status:
     try:
         return _from_reply(await CoordinatorStub(channel).Status(pb.StatusRequest(), timeout=timeout))
     except aio.AioRpcError as error:

@@ -1,0 +1,49 @@
+"""`secfc accept`: the end of an enrolment, at the site."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from secfc import acceptance
+
+
+@click.command("accept")
+@click.option(
+    "--kit",
+    "kit_path",
+    required=True,
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="What `secfc enroll` made, or a kit whose certificate is renewed.",
+)
+@click.option(
+    "--answer", required=True, metavar="DIR", type=click.Path(path_type=Path), help="What `secfc sign` made for it."
+)
+@click.option(
+    "--authority-fingerprint",
+    "fingerprint",
+    default=None,
+    metavar="HEX",
+    help="As the authority's holder read it out; may be left out if this kit trusts that authority already.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def command(kit_path: Path, answer: Path, fingerprint: str | None, as_json: bool) -> None:
+    """Check the authority's answer and make the kit complete.
+
+    Whoever carried the answer could have swapped all of it. So have the authority's holder read out the fingerprint that
+    `secfc provision` and `secfc sign` show, over a channel on which you know who speaks. The answer is taken if its ca.pem
+    has that fingerprint, and its cert.pem and roster.json are that authority's, for this kit's own key. Otherwise nothing is
+    changed, and secfc-client and secfc-server refuse the kit.
+
+    \b
+    Example:
+      secfc accept --kit kit --answer answer --authority-fingerprint "9f8e ..."
+    """
+    name = acceptance.accept(kit_path, answer, fingerprint)
+    if as_json:
+        click.echo(json.dumps({"party": name, "kit": str(kit_path)}))
+        return
+    click.echo(f"{kit_path}: complete, the kit of {name}. Next:  secfc check --kit {kit_path}")

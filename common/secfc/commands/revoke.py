@@ -1,0 +1,42 @@
+"""`secfc revoke`: a certificate that must count no more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from secfc import authority as authorities
+from secfc import signedroster
+from secfc.commands import passphrases
+
+
+@click.command("revoke")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--ca", required=True, metavar="DIR", type=click.Path(path_type=Path), help="The authority `secfc provision` made."
+)
+@passphrases.option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def command(name: str, ca: Path, passphrase_file: Path | None, as_json: bool) -> None:
+    """Revoke the certificate of party NAME, say because its key was stolen.
+
+    Writes the next version of the signed roster to the authority's folder. Send it to every party: in place of the
+    roster.json in its kit it is obeyed within seconds, also by programs that run. Who does not get it does not know of it.
+    For a new certificate NAME enrols again with a new key.
+
+    \b
+    Example:
+      secfc revoke hospital-a --ca authority/ca
+    """
+    federation = authorities.federation_of(ca)
+    authorities.current(ca, federation)  # before anybody is asked for a passphrase
+    authority = authorities.load(ca, federation, lambda: passphrases.of_key(passphrase_file))
+    authorities.revoke(authority, ca, federation, name)
+    path, version = ca / signedroster.FILE, authorities.current(ca, federation).version
+    if as_json:
+        click.echo(json.dumps({"party": name, "roster": str(path), "version": version}))
+        return
+    click.echo(f"{path}: version {version}, in which the certificate of {name} is revoked. It holds no secret.")
+    click.echo("Send it to every party, to replace roster.json in its kit; running programs obey it within seconds.")
