@@ -60,11 +60,11 @@ def test_a_refusal_ends_the_job_on_all_sides_and_a_looser_policy_goes_on(tmp_pat
     with local.running(again := renewed(site)):
         again.wait(120)
     expected = helpers.check_labels(again, parts)
-    known = again.result()["geometry_known"]
+    known = again.result()["directions_given_away"]
     assert known["of"] == FEATURES
-    assert 2 * (K - 1) <= known["directions"] <= min(FEATURES, K + (K - 1) * expected.rounds)
-    assert again.result()["history"][-1]["directions"] == known["directions"]
-    words = f"geometry known: {known['directions']} of {FEATURES} directions"
+    assert 2 * (K - 1) <= known["count"] <= min(FEATURES, K + (K - 1) * expected.rounds)
+    assert again.result()["history"][-1]["directions"] == known["count"]
+    words = f"distance directions given away: {known['count']} of {FEATURES}"
     for party in ("server", *CLIENTS):
         assert helpers.said(again, party, words), party
 
@@ -96,9 +96,9 @@ def test_kept_shares_serve_another_job_and_are_counted_on(tmp_path: Path) -> Non
         again.wait(120)
     helpers.check_labels(again, parts)
     second = again.result()
-    assert first["geometry_known"] == second["geometry_known"]
+    assert first["directions_given_away"] == second["directions_given_away"]
     known = {record["directions"] for record in second["history"]}
-    assert known == {first["geometry_known"]["directions"]}, "the same start asks nothing new of the same rows"
+    assert known == {first["directions_given_away"]["count"]}, "the same start asks nothing new of the same rows"
     assert not any(second["bytes"]["sharing_sent"].values()), "nobody had to share again"
 
 
