@@ -16,7 +16,7 @@ from secfc import __version__, config, exits, fixedpoint, identifiers, kit, logs
 from secfc.centers import Opened
 from secfc.errors import ConfigError, DataError, InvalidInput, Refused
 from secfc.logs import say
-from secfc_client import data, naming, policy
+from secfc_client import data, examine, naming, policy
 from secfc_client.guard import Guard
 from secfc_client.opening import Opener
 from secfc_client.participant import Participant
@@ -117,6 +117,8 @@ def command(
     if len(table) > federation.max_rows:
         raise DataError(f"{data_path}: {len(table)} rows exceed max_rows = {federation.max_rows} of federation.toml")
     rows = fixedpoint.quantise(table.features, federation.bound, federation.precision, table.feature_names)
+    for warning in examine.warnings(table.features, table.feature_names, federation.precision, federation.uploads):
+        say(log, warning, level=logging.WARNING)
     store = Store(state or kit_path / "state")
     if open_centers is not None:
         rules = replace(rules, open_centers=open_centers)

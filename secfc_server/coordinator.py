@@ -390,8 +390,9 @@ class Coordinator:
         if self.phase is not Phase.FINISHED or self.rounds is None:
             raise OutOfTurn("the job is not finished; try again in a moment")
         if self.centers is None:
-            session = events.session(self._digest, self._introductions())
-            self.centers = Gathering(self.federation, self.plan, session, self.rounds.clustering.labels)
+            members, labels = self._introductions(), self.rounds.clustering.labels
+            session = events.session(self._digest, members)
+            self.centers = Gathering(self.federation, self.plan, session, labels, members)
         self.centers.take(self._index[sender], part)
 
     def opened_centers(self) -> Opened:

@@ -18,7 +18,9 @@ from secfc.plan import MEMBERSHIPS, UPLOADS, Plan, Wishes, make, of
 @click.command("plan")
 @click.argument("federation", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--clients", "-n", type=int, help="How many clients hold rows (n).")
-@click.option("--privacy", "-t", type=int, default=1, show_default=True, help="Clients that may collude in vain (t).")
+@click.option(
+    "--privacy", "-t", type=int, default=1, show_default=True, help="Clients that may collude and learn nothing (t)."
+)
 @click.option("--clusters", "-k", type=int, default=8, show_default=True, help="Clusters (k).")
 @click.option("--features", "-d", type=int, default=100, show_default=True, help="Features of a row (d).")
 @click.option("--rows", "-m", type=int, default=10_000, show_default=True, help="Largest number of rows in all (m).")
@@ -36,9 +38,24 @@ def command(federation: Path | None, clients: int | None, as_json: bool, **wishe
     wishes["max_rows"] = wishes.pop("rows")
     made = of(config.load(federation)) if federation else make(_from_options(clients, wishes))
     if as_json:
-        click.echo(json.dumps(made.parameters() | {"cost": made.cost()}))
+        click.echo(json.dumps(made.parameters() | {"cost": made.cost(), "warnings": [_warning(made)]}))
         return
     Console().print(_parameters(made), _cost(made))
+    click.echo(f"warning: {_warning(made)}", err=True)
+
+
+def _warning(made: Plan) -> str:
+    """What the uploads give away, in plain words; the same for every federation with them."""
+    if made.masked:
+        return (
+            "masked uploads: from the distances it gets, the server can compute the rows themselves, up to the order, sign"
+            " and shift of the features, and exactly with a few known rows; yes/no features after one round. Use them"
+            " only with a server that may know the rows (docs/privacy.md)"
+        )
+    return (
+        "open uploads: the server and any one client together can compute every row exactly, whatever privacy is. Use them"
+        " only with a server that may know the rows (docs/privacy.md)"
+    )
 
 
 def _from_options(clients: int | None, wishes: dict[str, Any]) -> Wishes:
@@ -65,7 +82,7 @@ def _parameters(made: Plan) -> Table:
             f"{made.responders}",
             f"2ℓ+2t−1 uploads a round; {spare} of {w.clients} clients may be missing",
         ),
-        ("uploads", w.uploads, "the server sees distances only" if made.masked else "the server sees every upload"),
+        ("uploads", w.uploads, "the server gets distances" if made.masked else "the server gets every upload"),
         ("field", f"{made.field.lanes} lanes", f"Q ≈ 2^{bits} > m²·d·(2η)², with η = {made.eta}"),
     ]
     if w.liars:
