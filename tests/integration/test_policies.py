@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,10 @@ CLIENTS = ("client-1", "client-2", "client-3")
 K, FEATURES = 4, 40
 
 
-def make(tmp_path: Path) -> tuple[Local, helpers.Parts]:
+def make(tmp_path: Path, **settings: Any) -> tuple[Local, helpers.Parts]:
     """n = R = 3."""
     parts = helpers.split(helpers.mixture(150, FEATURES, 6, seed=4), (60, 50, 40))
-    made = helpers.describe(parts, K, precision=8)
+    made = helpers.describe(parts, K, precision=8, **settings)
     return helpers.prepared(tmp_path, parts, made, environment={"SECFC_THREADS": "1"}), parts
 
 
@@ -39,9 +40,9 @@ def renewed(site: Local, *options: str) -> Local:
     return dataclasses.replace(site, server_options=(*site.server_options, *options), processes={})
 
 
-def given_up(tmp_path: Path) -> tuple[Local, helpers.Parts, str]:
+def given_up(tmp_path: Path, **settings: Any) -> tuple[Local, helpers.Parts, str]:
     """A job that client-2 has ended by its policy; the reason."""
-    site, parts = make(tmp_path)
+    site, parts = make(tmp_path, **settings)
     rules(site, "client-2", "max_rounds = 5\n")
     with local.running(site):
         codes = ends(site, "server", *CLIENTS)
@@ -68,6 +69,15 @@ def test_a_refusal_ends_the_job_on_all_sides_and_a_looser_policy_goes_on(tmp_pat
     words = f"distance directions given away: {known['count']} of {FEATURES}"
     for party in ("server", *CLIENTS):
         assert helpers.said(again, party, words), party
+
+
+@pytest.mark.slow
+def test_where_a_coin_was_shown_is_on_disk_when_the_job_is_broken_off(tmp_path: Path) -> None:
+    """A coin that was shown serves in no other session: without the note, a restarted client would show it again."""
+    site, *_ = given_up(tmp_path, seed=None)
+    notes = [(site.kit(client) / "state" / "revealed").read_bytes() for client in CLIENTS]
+    assert {len(note) for note in notes} == {32}
+    assert len(set(notes)) == 1, "all were in one session"
 
 
 @pytest.mark.slow
