@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 PROTOC := $(BIN)/python -m grpc_tools.protoc -I proto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench faults proto vectors containers clean
+.PHONY: help setup demo test test-slow mutants lint format bench faults proto vectors containers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +29,9 @@ test: setup     ## the quick suite (under two minutes)
 
 test-slow: setup ## the slow tests: many processes, restarts, network namespaces, large jobs
 	$(BIN)/pytest -m slow $(ARGS)
+
+mutants: setup  ## break security-critical lines one by one, and see that the named tests notice
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 lint: setup     ## ruff, mypy --strict, and generated files up to date
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Plots of the attacks: original against recovered, and the error of the geometry against the directions known."""
+"""Plots of the attacks: original against recovered, and the error of the geometry against the directions given away."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 
-from experiments.attacks import Outcome, Report
+from experiments.attacks import WITH_CLIENT, Outcome, Report
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -25,7 +25,7 @@ def write(reports: Sequence[Report], folder: Path) -> list[Path]:
 
 
 def _recovered(report: Report, folder: Path) -> Path:
-    figure, axes = plt.subplots(2, 4, figsize=(15, 7.8), sharex=True, sharey=True, layout="constrained")
+    figure, axes = plt.subplots(2, 6, figsize=(22, 7.8), sharex=True, sharey=True, layout="constrained")
     centre, view = _view(report)
     for line, uploads in zip(axes, ("open", "masked"), strict=True):
         for axis, outcome in zip(line, [o for o in report.outcomes if o.uploads == uploads], strict=True):
@@ -53,7 +53,7 @@ def _panel(axis: Any, report: Report, truth: Any, found: Any, outcome: Outcome) 
     ring, dot = (34, 7) if len(truth) < 500 else (16, 3)
     axis.scatter(*truth.T, s=ring, facecolors="none", edgecolors=_GREY, linewidths=0.8, zorder=1)
     axis.scatter(*found.T, s=dot, c=colours, linewidths=0, zorder=2)
-    who = "server + client" if outcome.attack in "be" else "server"
+    who = "server + client" if outcome.attack in WITH_CLIENT else "server"
     given = f"{outcome.directions} directions of {outcome.requests} requests"
     axis.set_title(f"({outcome.attack}) {who}, {given}\n{_verdict(report, outcome)}", fontsize=9.5, color=_INK)
     axis.tick_params(labelsize=8, colors="#6b7280")
@@ -84,9 +84,9 @@ def _curves(reports: Sequence[Report], folder: Path) -> Path:
     axes[0].set_xlim(0, 1.03)
     axes[1].set_xlim(left=0)
     axes[0].set_ylim(-0.03, 1.05)
-    axes[0].set_xlabel("directions known, as a share of d (the leakage meter)", color=_INK)
+    axes[0].set_xlabel("directions given away, as a share of d (the leakage meter)", color=_INK)
     axes[1].set_xlabel("requests answered", color=_INK)
-    axes[0].set_ylabel("error after the best rigid motion", color=_INK)
+    axes[0].set_ylabel("error after the best alignment", color=_INK)
     axes[0].legend(frameon=False, loc="lower left")
     figure.suptitle(
         "(c) The server alone, masked uploads: geometry of the rows from distances", fontsize=12, color=_INK

@@ -2,20 +2,25 @@
 
 (a) the server alone: the geometry of every segment, from φ(β_u);
 (b) the server and one client: every row exactly, by linear algebra in each lane;
-(c) the server alone: the geometry of the rows up to a rigid motion, from the distances d′ that every mode shows it;
+(c) the server alone: distances between rows, from the distances d′ that open and masked uploads show it, in floats;
 (d) is (a) and (b) on masked uploads: they fail, with the error of a guess;
-(e) the server and one client that owns more than d rows: as (c), and its own rows undo the rigid motion.
+(e) the server and one client that owns more than d rows: as (c), and its own rows say how the cloud lies;
+(f) the server alone: every feature of every row, exactly, up to the features' order, signs and shifts, because rows are whole
+    numbers and d′ are exact: lattice reduction finds the axes;
+(g) the server alone: rows of yes/no features, after one round of Lloyd;
+(h) the server and one client that has chosen four of its rows: all yes/no features of all rows;
+(i) the server and one client: as (f), and six rows of its own say the rest: every row as it is.
 
-(c) and (e) work on masked uploads as on open ones, once d directions are known: that is what masking does not hide. Errors
-are relative to the spread of the rows: 0 is exact, 1 is putting every row at the mean; "guess" is what a random cloud scores
-when it is laid over the rows as well as an attack's result is.
+(c) and (e) to (i) work on masked uploads as on open ones: that is what masking does not hide. Errors are relative to the
+spread of the rows: 0 is exact, 1 is putting every row at the mean; "guess" is what a random cloud scores when it is laid over
+the rows as well as an attack's result is.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,9 +30,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from experiments import recovery
+from experiments import lattice, recovery, yes_no
 from experiments.recovery import Floats
-from experiments.transcript import Setting, Transcript, record
+from experiments.transcript import Integers, Setting, Transcript, record
 
 Row = dict[str, Any]
 TITLES = {
@@ -35,12 +40,18 @@ TITLES = {
     "b": "every row, in each lane",
     "c": "geometry from distances",
     "e": "rows, with own rows known",
+    "f": "features, by lattice reduction",
+    "g": "yes/no features",
+    "h": "yes/no features, four chosen rows",
+    "i": "rows, six own rows known",
 }
+WITH_CLIENT = "behi"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One attack on the first `requests` of a job. `exact`: the share of the others' rows recovered to the last bit."""
+    """One attack on the first `requests` of a job. `exact`: the share of the others' rows recovered to the last bit; for
+    (f) and (g) up to the order, signs and shifts of the features."""
 
     attack: str
     uploads: str
@@ -72,9 +83,27 @@ def mixture(features: int, rows: int, clusters: int, clients: int, privacy: int,
     return Setting(name, values, clusters, clients, privacy, segments, bound=8.0, precision=18, start="random")
 
 
+def answers(features: int = 10, rows: int = 1000) -> Setting:
+    """Yes/no features, drawn independently; one round of Lloyd from a random start."""
+    name = f"{features} yes/no features"
+    return Setting(name, _yes_no(features, rows), 3, 5, 1, 1, bound=1.0, precision=8, start="random", max_rounds=1)
+
+
+def planted(features: int = 40, rows: int = 1250, chosen: int = 4) -> Setting:
+    """Yes/no features; the insider, client 0 of 5, has replaced its first rows by chosen ones. A generous bound lets it."""
+    values = _yes_no(features, rows)
+    values[: 5 * chosen : 5] = yes_no.chosen_rows(features, chosen)
+    return Setting(f"{features} yes/no features", values, chosen + 1, 5, 1, 1, bound=1024.0, precision=4, max_rounds=1)
+
+
+def _yes_no(features: int, rows: int) -> Floats:
+    pick = np.random.default_rng(features)
+    return (pick.random((rows, features)) < pick.uniform(0.3, 0.7, features)).astype(np.float64)
+
+
 def settings() -> list[Setting]:
-    """What the command attacks."""
-    return [iris(), mixture(20, 400, 4, 11, 2, 4), mixture(100, 2000, 8, 16, 5, 3)]
+    """What the command attacks in every way but (g) and (h), which have settings of their own."""
+    return [iris(), mixture(20, 400, 4, 11, 2, 4), mixture(24, 400, 6, 7, 1, 2), mixture(100, 2000, 8, 16, 5, 3)]
 
 
 # --- the attacks ------------------------------------------------------------------------------------------------------
@@ -126,6 +155,41 @@ def own_rows(transcript: Transcript) -> Outcome:
     estimate = rows.astype(np.float64)
     error, exact, used = _relative(estimate, transcript), _exact(rows, transcript), len(transcript.requests)
     return Outcome("e", transcript.plan.wishes.uploads, error, exact, directions, used, estimate)
+
+
+def axes(transcript: Transcript) -> Outcome:
+    """Attack (f), with everything the job gave away."""
+    return _whole("f", transcript, lambda: lattice.placed(lattice.axes(transcript), transcript.rows))
+
+
+def few_rows(transcript: Transcript, known: int = 6) -> Outcome:
+    """Attack (i): as (f), with so many of the insider's own rows."""
+    own, rows = transcript.insider.own[:known], transcript.insider.own_rows[:known]
+    return _whole("i", transcript, lambda: lattice.settled(lattice.axes(transcript), own, rows))
+
+
+def bits(transcript: Transcript) -> Outcome:
+    """Attack (g), with everything the job gave away."""
+    return _whole("g", transcript, lambda: lattice.placed(yes_no.bits_of_all(transcript), transcript.rows))
+
+
+def chosen(transcript: Transcript) -> Outcome:
+    """Attack (h), with the requests of the seeding only: one for each cluster."""
+    steps = transcript.plan.wishes.clusters
+    return _whole("h", transcript, lambda: yes_no.with_chosen(transcript, steps), steps)
+
+
+def _whole(
+    name: str, transcript: Transcript, run: Callable[[], Integers | Floats], steps: int | None = None
+) -> Outcome:
+    """An attack that gives exact rows or says that it found none; then every row is put at the mean."""
+    try:
+        rows = run()
+    except lattice.NotFound:
+        rows = np.tile(transcript.rows.mean(axis=0), (len(transcript.rows), 1))
+    estimate, exact, used = rows.astype(np.float64), _exact(rows, transcript), len(transcript.requests[:steps])
+    directions, uploads = transcript.meter(steps).count, transcript.plan.wishes.uploads
+    return Outcome(name, uploads, _relative(estimate, transcript), exact, directions, used, estimate)
 
 
 def curve(transcript: Transcript) -> list[Outcome]:
@@ -188,9 +252,19 @@ def attack(setting: Setting) -> Report:
     outcomes: list[Outcome] = []
     for uploads in ("open", "masked"):
         transcript = record(setting, uploads)
-        outcomes += [run(transcript) for run in (segments, insider, distances, own_rows)]
+        outcomes += [run(transcript) for run in (segments, insider, distances, own_rows, axes, few_rows)]
     labels = transcript.requests[-1].labels
     return Report(setting, transcript.rows.astype(np.float64), labels, outcomes, curve(transcript), guess(transcript))
+
+
+def attack_answers() -> list[Report]:
+    """Attacks (g) and (h), on masked uploads."""
+    out = []
+    for setting, run in ((answers(), bits), (planted(), chosen)):
+        transcript = record(setting, "masked")
+        labels, rows = transcript.requests[-1].labels, transcript.rows.astype(np.float64)
+        out.append(Report(setting, rows, labels, [run(transcript)], [], guess(transcript)))
+    return out
 
 
 def table(reports: Sequence[Report]) -> Table:
@@ -202,7 +276,7 @@ def table(reports: Sequence[Report]) -> Table:
         out.add_column(name, justify="right")
     for report in reports:
         for outcome in report.outcomes:
-            who = "server + one client" if outcome.attack in "be" else "server"
+            who = "server + one client" if outcome.attack in WITH_CLIENT else "server"
             exact = "" if outcome.exact is None else f"{100 * outcome.exact:.0f} %"
             colour = "red" if outcome.error < 0.5 * report.guess else "green"
             out.add_row(
@@ -229,17 +303,18 @@ def table(reports: Sequence[Report]) -> Table:
     help="Also write the figures as JSON and plots of original against recovered as PNG here.",
 )
 def command(as_json: bool, out: Path | None) -> None:
-    """Attack what the protocol transmits: rows and geometry from open uploads, and what masked ones still tell."""
+    """Attack what the protocol transmits, with open and with masked uploads: which rows and features come out."""
     console = Console(stderr=True)
     with console.status("attacking"):
         reports = [attack(setting) for setting in settings()]
+        drawn, reports = list(reports), reports + attack_answers()
     rows = [report.row() for report in reports]
     if out is not None:
         from experiments import attack_plots
 
         out.mkdir(parents=True, exist_ok=True)
         (out / "attacks.json").write_text(json.dumps(rows, indent=2) + "\n")
-        for path in attack_plots.write(reports, out):
+        for path in attack_plots.write(drawn, out):
             console.print(f"wrote {path}", highlight=False)
     if as_json:
         click.echo(json.dumps(rows, indent=2))

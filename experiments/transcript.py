@@ -113,11 +113,11 @@ class Transcript:
             meter = meter.after(request.labels, request.columns)
         return meter
 
-    def independent(self, wanted: int) -> list[Column]:
+    def independent(self, wanted: int, steps: int | None = None) -> list[Column]:
         """The first `wanted` columns of which none is determined by those before: what the meter counts, one by one."""
         found: list[Column] = []
         meter = Leakage(len(self.rows), self.plan.wishes.features)
-        for column in self.columns():
+        for column in self.columns(steps):
             after = meter.after(column.group.astype(np.int32) - 1, (0,))
             if after.rank > meter.rank and len(found) < wanted:
                 found.append(column)
@@ -127,10 +127,15 @@ class Transcript:
     def decoded(self, step: int) -> npt.NDArray[np.float64]:
         """Squared distances (m, columns) of a step as the server decodes them: d′/|S|²."""
         request = self.requests[step]
+        squares = np.array([int(request.sizes[h]) ** 2 for h in request.columns], dtype=object)
+        return np.asarray(self.integers(step) / squares, dtype=np.float64)
+
+    def integers(self, step: int) -> npt.NDArray[np.object_]:
+        """d′ (m, columns) of a step, the exact whole numbers that the server decodes."""
+        request = self.requests[step]
         distances = Distances(self.plan.field, len(self.rows), self.plan.wishes.clusters)
         federation.decode(self.plan, request, self.uploads[step], distances)
-        squares = np.array([int(request.sizes[h]) ** 2 for h in request.columns], dtype=object)
-        return np.asarray(distances.integers(request.columns) / squares, dtype=np.float64)
+        return np.asarray(distances.integers(request.columns), dtype=object)
 
     def values(self, column: Column, lane: int, *, insider: bool) -> tuple[tuple[int, ...], Integers]:
         """The responders and what each uploaded for a column in a lane, (R, m), as if it were φ(α_j).

@@ -17,7 +17,7 @@ from secfc.centers import Opened
 from secfc.config import Federation
 from secfc.errors import ConfigError, DataError, InvalidInput, Refused
 from secfc.logs import say
-from secfc_client import data, naming, policy
+from secfc_client import data, examine, naming, policy
 from secfc_client.guard import Guard
 from secfc_client.opening import Opener
 from secfc_client.participant import Participant
@@ -122,6 +122,8 @@ def command(
         raise DataError(f"{data_path}: {len(table)} rows exceed max_rows = {federation.max_rows} of federation.toml")
     rows = fixedpoint.quantise(table.features, federation.bound, federation.precision, table.feature_names)
     loaded.pins.remember(state or kit_path / "state")
+    for warning in examine.warnings(table.features, table.feature_names, federation.precision, federation.uploads):
+        say(log, warning, level=logging.WARNING)
     store = Store(state or kit_path / "state")
     if (write_ids or publish_ids) and not made.private:
         raise InvalidInput('rows have IDs only where membership = "private"; leave out --write-ids and --publish-ids')

@@ -462,7 +462,7 @@ class Participant:
             raise OutOfTurn("the job is not finished here yet; try again in a moment")
         if self._centers is None:
             labels = self._labels(self.finished.version)
-            self._centers = Gathering(self.federation, self.plan, self.session, labels)
+            self._centers = Gathering(self.federation, self.plan, self.session, labels, self.members)
         return self._centers
 
     def take_centers(self, sender: str, part: events.CentersPart) -> None:

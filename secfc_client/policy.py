@@ -29,7 +29,9 @@ class Policy:
     max_directions: int | None = None  # independent distance directions given away (`secfc.leakage`)
     smallest_cluster: int = 1  # rows a cluster must have before distances to its centre are given; k-means++ needs 1
     open_centers: str = TO_NOBODY  # who may see the centres after the job
-    centers_smallest: int = 1  # rows a cluster must have before its centre is opened
+    centers_smallest: int = (
+        config.SMALLEST
+    )  # rows of a cluster, beside those of the t sites with most, to open its centre
     keep_shares: bool = False  # whether what we hold may serve another job
 
     def describe(self) -> str:

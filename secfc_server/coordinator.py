@@ -422,7 +422,8 @@ class Coordinator:
         if self.phase is not Phase.FINISHED or self.rounds is None:
             raise OutOfTurn("the job is not finished; try again in a moment")
         if self.centers is None:
-            self.centers = Gathering(self.federation, self.plan, self._session, self.rounds.clustering.labels)
+            labels = self.rounds.clustering.labels
+            self.centers = Gathering(self.federation, self.plan, self._session, labels, self._introductions())
         self.centers.take(self._index[sender], part)
 
     def opened_centers(self) -> Opened:

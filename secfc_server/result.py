@@ -42,7 +42,7 @@ def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
         "converged": clustering.converged if clustering else False,
         "inertia": records[-1].inertia if records else None,
         "cluster_sizes": clustering.sizes.tolist() if clustering else None,
-        "geometry_known": {"directions": leakage.count, "of": leakage.total} if leakage else None,
+        "directions_given_away": {"count": leakage.count, "of": leakage.total} if leakage else None,
         "seconds": coordinator.phase_seconds | {"total": wire_seconds},
         "bytes": {
             "sharing_sent": {name: report.sent_bytes for name, report in held.items()},

@@ -62,7 +62,7 @@ class RoundRecord:
     waiting_seconds: float
     decode_seconds: float
     upload_bytes: int
-    directions: int = 0  # of the rows' geometry that are known to the server by now (`secfc.leakage`)
+    directions: int = 0  # given away to the server by now (`secfc.leakage`)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,16 @@ def large_enough(sizes: Sizes, smallest: int) -> tuple[int, ...]:
     return tuple(np.flatnonzero(sizes >= max(smallest, 1)).tolist())
 
 
+def rows_of_others(counts: Sizes, privacy: int) -> Sizes:
+    """Of each cluster, the rows that are left without those of the t sites (at least one) that have most in it.
+
+    `counts` is (sites, clusters). Whoever sees a sum can take its own rows out of it, and t sites may do so together; no t of
+    them leave fewer rows than this, whichever they are and whatever rows they bring.
+    """
+    most = max(privacy, 1)
+    return np.asarray(np.sort(counts, axis=0)[: max(len(counts) - most, 0)].sum(axis=0), dtype=np.int64)
+
+
 def layout(plan: Plan, clusters: Sequence[int]) -> Layout:
     """How one client's values for these clusters lie in a message: a row a cluster."""
     return Layout.uniform(plan.field, len(clusters), plan.length)

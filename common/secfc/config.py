@@ -29,6 +29,7 @@ IDENTITY_DOMAIN = "secfc.internal"  # .internal is reserved for private use: nob
 SERVER = "server"
 LINK_KEY = "link.key"  # in a client's kit: the clients' common key for linked IDs
 AUDIENCES = ("nobody", "clients", SERVER)  # who may see the final centres; each includes the ones before
+SMALLEST = 11  # fewer rows than this are a small cell, by the norm for health data
 RESERVED_NAMES = (SERVER, "ca")  # "ca" is the authority's folder beside the kits
 
 _TOP_KEYS = (
@@ -89,7 +90,9 @@ class Federation:
     ids: str = "fresh"  # how rows are named where membership is private
     seed: str | None = None  # fixes the start, to repeat a run; without it the clients toss coins
     centers: str = "nobody"  # who may see the final centres: nobody, the clients, or the server as well
-    centers_smallest: int = 1  # rows a cluster must have for its centre to be opened
+    centers_smallest: int = (
+        SMALLEST  # rows of a cluster, beside those of the t sites with most of them, to open its centre
+    )
 
     @property
     def n(self) -> int:
@@ -175,12 +178,17 @@ def parse(text: str, where: str) -> Federation:
         clients=_clients(top),
         seed=top.words("seed") if "seed" in raw else None,
         centers=top.choice("centers", AUDIENCES),
-        centers_smallest=top.integer("centers_smallest", 1, default=1),
+        centers_smallest=top.integer("centers_smallest", 1, default=SMALLEST),
     )
     _check_distinct((federation.server, *federation.clients), where)
     if federation.ids == "linked" and federation.membership != "private":
         raise ConfigError(
             f'{where}: ids = "linked" goes with membership = "private"; leave it out or change membership'
+        )
+    if federation.centers != AUDIENCES[0] and federation.membership == "private":
+        raise ConfigError(
+            f'{where}: centers = "{federation.centers}" goes with membership = "public": where nobody knows whose rows are'
+            " in a cluster, nobody can tell a cluster of many sites from one row among a colluder's; leave centers out"
         )
     return federation
 

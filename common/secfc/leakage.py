@@ -1,17 +1,21 @@
-"""The leakage meter: how much of the rows' geometry the distances given away so far determine for the server.
+"""The leakage meter: how many independent directions the distances given away so far have shown the server.
 
 **What is counted.** A column of a request gives the server ‖x_i − μ_c‖² of every row i, where μ_c is the mean of a known
 group S_c. Two columns differ by −2⟨x_i, μ_c − μ_1⟩ plus a constant that does not depend on i, so once the rows are centred
 the server holds their components along μ_c − μ_1; and since the groups are known, so are the inner products of these
 directions with each other. Over all columns c ever answered on the same rows, whatever the round, the seeding request or
-the job, it therefore knows the rows up to a rigid motion in the span of the differences μ_c − μ_1: an affine hull whose
-dimension is the number of *directions known*. When it reaches d, all distances between rows follow.
+the job, it therefore knows how the rows lie in the span of the differences μ_c − μ_1: an affine hull whose dimension is the
+number of *directions given away*.
+
+**A count, not a promise.** Rows are whole numbers and distances are exact, so a full count gives the server the rows
+themselves, up to the order, signs and shifts of the features (`experiments.lattice`), and far fewer directions give it
+yes/no features (`experiments.yes_no`). No count is known to be safe.
 
 **Counting without the rows.** The weights of μ_c sum to one, so that dimension is rank{1_{S_c}} − 1 for rows in general
 position: the rank of the groups' 0/1 indicator vectors, which everybody knows. It never is more; rows that lie in
 fewer than d dimensions are known sooner than the count says, and that cannot be seen without them. The count is of the
 *linear* part of what is known. Besides, every row's distance from the span is known: at 0 directions that is a distance to
-one centre, at d − 1 all but one sign a row, so "63 of 64" is as good as all.
+one centre, at d − 1 all but one sign for each row.
 Open uploads give all this for each of the ℓ segments of a row: `segments` counts them.
 
 **Cost.** Indicators have m entries. Each row adds random coefficients to 8 of about 1.25·(d+1) buckets, modulo the prime
@@ -81,17 +85,17 @@ class Leakage:
 
     @property
     def count(self) -> int:
-        """Directions known so far."""
+        """Directions given away so far."""
         return sum(min(length, max(self.rank - 1, 0)) for length in self._lengths)
 
     @property
     def complete(self) -> bool:
-        """Whether the geometry of all rows is determined."""
+        """Whether nothing is left to count."""
         return self.rank >= self._most
 
     def text(self) -> str:
         """For progress and results."""
-        return f"geometry known: {self.count} of {self.total} directions"
+        return f"distance directions given away: {self.count} of {self.total}"
 
     @property
     def _lengths(self) -> list[int]:

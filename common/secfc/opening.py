@@ -1,8 +1,12 @@
 """Who consents to opening the centres, and what comes of it: a machine without I/O, the same at every client and the server.
 
 Every client says once, to each party that may see the centres, whether it consents; if so it gives its values for all
-clusters of at least `smallest` rows, its own floor, never below the federation's. What is said is bound to the session and
-to the final assignment. A cluster's centre is opened if ℓ+t clients gave values for it.
+clusters above `smallest`, its own floor, never below the federation's. What is said is bound to the session and to the final
+assignment. A cluster's centre is opened if ℓ+t clients gave values for it.
+
+A floor counts the rows of a cluster that are left without those of the t sites with most rows in it: rows that colluders
+bring do not count. It must be known which site has how many rows in a cluster, so centres are opened with public membership
+only.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from secfc import centers, events, masks
 from secfc.centers import Opened
 from secfc.config import Federation
 from secfc.distances import CodedClusters, Labels
-from secfc.errors import JobFailed, Malformed, OutOfTurn
+from secfc.errors import InvalidInput, JobFailed, Malformed, OutOfTurn
 from secfc.field import Words
 from secfc.plan import Plan
 
@@ -37,11 +41,19 @@ class _Answer:
 class Gathering:
     """The answers that have arrived at one party."""
 
-    def __init__(self, federation: Federation, plan: Plan, session: bytes, labels: Labels) -> None:
-        """`labels` is the final assignment of all rows."""
+    def __init__(
+        self, federation: Federation, plan: Plan, session: bytes, labels: Labels, members: Sequence[events.Introduction]
+    ) -> None:
+        """`labels` is the final assignment of all rows, which belong to the `members` in their order."""
         self._federation, self._plan, self._session = federation, plan, session
         self._digest = masks.assignment_digest(labels.astype("<i4").tobytes())
-        self._sizes = np.bincount(labels, minlength=federation.k).astype(np.int64)
+        edges = np.cumsum([member.rows for member in members])
+        if edges[-1] != len(labels):
+            raise InvalidInput("centres are opened only where it is known which rows are whose")
+        parts = np.split(labels, edges[:-1])
+        counts = np.stack([np.bincount(part, minlength=federation.k) for part in parts]).astype(np.int64)
+        self._sizes = counts.sum(axis=0)
+        self._rest = centers.rows_of_others(counts, federation.privacy)  # what floors are compared with
         self._answers: dict[int, _Answer] = {}
 
     # --- our own answer ---------------------------------------------------------------------------------------------------
@@ -53,7 +65,7 @@ class Gathering:
     def consent(self, coded: CodedClusters, smallest: int) -> tuple[int, Words]:
         """Our floor and our values for the clusters above it. `coded` must stand at the final assignment."""
         floor = max(smallest, self._federation.centers_smallest)
-        return floor, centers.values(self._plan, coded, centers.large_enough(self._sizes, floor))
+        return floor, centers.values(self._plan, coded, centers.large_enough(self._rest, floor))
 
     def part(self, smallest: int, chunk: events.Chunk) -> events.CentersPart:
         """A piece of our values, as it goes to others."""
@@ -73,7 +85,7 @@ class Gathering:
         if part.chunk.offset != known.received or (part.consents, part.smallest) != _told(known):
             raise Malformed(f"words from offset {known.received} are due, not from {part.chunk.offset}")
         if known.smallest is not None:
-            clusters = centers.large_enough(self._sizes, known.smallest)
+            clusters = centers.large_enough(self._rest, known.smallest)
             centers.layout(self._plan, clusters).check(part.chunk.words, part.chunk.offset)
         end = part.chunk.offset + len(part.chunk.words)
         known.words[part.chunk.offset : end] = part.chunk.words
@@ -84,8 +96,10 @@ class Gathering:
         floor, due = self._federation.centers_smallest, 0
         if part.consents:
             if part.smallest < floor:
-                raise Malformed(f"centres of clusters below {floor} rows are not opened in this federation")
-            due = centers.layout(self._plan, centers.large_enough(self._sizes, part.smallest)).words
+                raise Malformed(
+                    f"centres of clusters with fewer than {floor} rows of others are not opened in this federation"
+                )
+            due = centers.layout(self._plan, centers.large_enough(self._rest, part.smallest)).words
         if part.chunk.total != due:
             raise Malformed(f"{due} words are due for the centres, not {part.chunk.total}")
         return _Answer(part.smallest if part.consents else None, np.zeros(due, dtype=np.uint64))
@@ -130,7 +144,7 @@ class Gathering:
                 clusters += group
                 sums += centers.decode(self._plan, group, self._sizes, {j: self._part(j, group) for j in givers})
         if not clusters:
-            raise JobFailed(f"centres were not opened: no cluster is above the size floor of {need} clients")
+            raise JobFailed(f"centres were not opened: no cluster is above the floor of {need} clients")
         order = np.argsort(clusters).tolist()
         return Opened(
             tuple(clusters[i] for i in order),
@@ -142,16 +156,16 @@ class Gathering:
     def _groups(self) -> list[tuple[list[int], tuple[int, ...]]]:
         """Clusters by who gave values for them: floors differ from client to client."""
         groups: dict[tuple[int, ...], list[int]] = {}
-        for h in centers.large_enough(self._sizes, self._federation.centers_smallest):
+        for h in centers.large_enough(self._rest, self._federation.centers_smallest):
             floors = ((j, self._answers[j].smallest) for j in self.consenting)
-            givers = tuple(j for j, floor in floors if floor is not None and floor <= self._sizes[h])
+            givers = tuple(j for j, floor in floors if floor is not None and floor <= self._rest[h])
             groups.setdefault(givers, []).append(h)
         return [(group, givers) for givers, group in groups.items()]
 
     def _part(self, client: int, group: Sequence[int]) -> Words:
         """A client's values for some of the clusters that it gave."""
         answer, field_ = self._answers[client], self._plan.field
-        given = centers.large_enough(self._sizes, answer.smallest or 1)
+        given = centers.large_enough(self._rest, answer.smallest or 1)
         whole = field_.unpack(answer.words, len(given), self._plan.length)
         return field_.pack(np.ascontiguousarray(whole[:, [given.index(h) for h in group]]))
 

@@ -41,15 +41,16 @@ def read(path: Path) -> tuple[list[str], Centres]:
     return header, {int(line[0]): (int(line[1]), [float(x) for x in line[2:]]) for line in lines}
 
 
-def means(site: Local, parts: helpers.Parts, smallest: int = 1) -> Centres:
-    """The exact means of the final clusters: sums of integers below 2^53, then two correctly rounded divisions, the second
-    of them exact."""
+def means(site: Local, parts: helpers.Parts) -> Centres:
+    """The exact means of the final clusters above the floor: sums of integers below 2^53, then two correctly rounded
+    divisions, the second of them exact. Rows of the site with most of them do not count for the floor, t being 1."""
     made, labels = site.federation, site.labels()
+    owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     rows: npt.NDArray[np.int64] = fixedpoint.quantise(np.concatenate(parts), made.bound, made.precision)
     out: Centres = {}
     for h in range(made.k):
         members = rows[labels == h]
-        if len(members) >= smallest:
+        if len(members) - np.bincount(owners[labels == h]).max(initial=0) >= made.centers_smallest:
             out[h] = (len(members), (members.sum(axis=0) / len(members) / 2.0**made.precision).tolist())
     return out
 
@@ -135,7 +136,7 @@ def test_clusters_below_the_floor_stay_closed(tmp_path: Path) -> None:
     values[:2] = 15.5  # two rows far from all others: a cluster of their own
     parts = helpers.split(values, [80, 80, 40])
     site = run(tmp_path, parts, 5, everybody(3, "server"), centers="server", centers_smallest=20)
-    floor = means(site, parts, smallest=20)
+    floor = means(site, parts)
     assert 0 < len(floor) < 5
     assert [opened(site, party) for party in ("server", "client-1", "client-3")] == [floor] * 3
 

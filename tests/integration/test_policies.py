@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +19,10 @@ CLIENTS = ("client-1", "client-2", "client-3")
 K, FEATURES = 4, 40
 
 
-def make(tmp_path: Path) -> tuple[Local, helpers.Parts]:
+def make(tmp_path: Path, **settings: Any) -> tuple[Local, helpers.Parts]:
     """n = R = 3."""
     parts = helpers.split(helpers.mixture(150, FEATURES, 6, seed=4), (60, 50, 40))
-    made = helpers.describe(parts, K, precision=8)
+    made = helpers.describe(parts, K, precision=8, **settings)
     return helpers.prepared(tmp_path, parts, made, environment={"SECFC_THREADS": "1"}), parts
 
 
@@ -38,9 +40,9 @@ def renewed(site: Local, *options: str) -> Local:
     return dataclasses.replace(site, server_options=(*site.server_options, *options), processes={})
 
 
-def given_up(tmp_path: Path) -> tuple[Local, helpers.Parts, str]:
+def given_up(tmp_path: Path, **settings: Any) -> tuple[Local, helpers.Parts, str]:
     """A job that client-2 has ended by its policy; the reason."""
-    site, parts = make(tmp_path)
+    site, parts = make(tmp_path, **settings)
     rules(site, "client-2", "max_rounds = 5\n")
     with local.running(site):
         codes = ends(site, "server", *CLIENTS)
@@ -60,13 +62,22 @@ def test_a_refusal_ends_the_job_on_all_sides_and_a_looser_policy_goes_on(tmp_pat
     with local.running(again := renewed(site)):
         again.wait(120)
     expected = helpers.check_labels(again, parts)
-    known = again.result()["geometry_known"]
+    known = again.result()["directions_given_away"]
     assert known["of"] == FEATURES
-    assert 2 * (K - 1) <= known["directions"] <= min(FEATURES, K + (K - 1) * expected.rounds)
-    assert again.result()["history"][-1]["directions"] == known["directions"]
-    words = f"geometry known: {known['directions']} of {FEATURES} directions"
+    assert 2 * (K - 1) <= known["count"] <= min(FEATURES, K + (K - 1) * expected.rounds)
+    assert again.result()["history"][-1]["directions"] == known["count"]
+    words = f"distance directions given away: {known['count']} of {FEATURES}"
     for party in ("server", *CLIENTS):
         assert helpers.said(again, party, words), party
+
+
+@pytest.mark.slow
+def test_where_a_coin_was_shown_is_on_disk_when_the_job_is_broken_off(tmp_path: Path) -> None:
+    """A coin that was shown serves in no other session: without the note, a restarted client would show it again."""
+    site, *_ = given_up(tmp_path, seed=None)
+    notes = [(site.kit(client) / "state" / "revealed").read_bytes() for client in CLIENTS]
+    assert {len(note) for note in notes} == {32}
+    assert len(set(notes)) == 1, "all were in one session"
 
 
 @pytest.mark.slow
@@ -96,9 +107,9 @@ def test_kept_shares_serve_another_job_and_are_counted_on(tmp_path: Path) -> Non
         again.wait(120)
     helpers.check_labels(again, parts)
     second = again.result()
-    assert first["geometry_known"] == second["geometry_known"]
+    assert first["directions_given_away"] == second["directions_given_away"]
     known = {record["directions"] for record in second["history"]}
-    assert known == {first["geometry_known"]["directions"]}, "the same start asks nothing new of the same rows"
+    assert known == {first["directions_given_away"]["count"]}, "the same start asks nothing new of the same rows"
     assert not any(second["bytes"]["sharing_sent"].values()), "nobody had to share again"
 
 
@@ -111,6 +122,21 @@ def test_rules_that_cannot_fit_are_told_before_joining(tmp_path: Path) -> None:
     assert code == 2
     reason = "policy.toml does not allow this federation.toml: least_privacy = 2, but privacy = 1"
     assert helpers.error_line(err) == f"error: {reason}"
+
+
+def test_columns_that_are_too_coarse_or_have_few_values_are_told_before_joining(tmp_path: Path) -> None:
+    """There is no server: what the client says, it says before it joins."""
+    site, _ = make(tmp_path)
+    names = [f"x{j + 1}" for j in range(FEATURES)]
+    lines = [",".join(map(str, [j % 2, 0.0001 * j, *[j / 3] * (FEATURES - 2)])) for j in range(20)]
+    (tmp_path / "rows.csv").write_text("\n".join([",".join(names), *lines]))
+    files = (site.kit("client-1"), tmp_path / "rows.csv", tmp_path / "out.csv")
+    code, _, err = helpers.outcome(helpers.launch(helpers.client_call(*files, "--wait", "0.2")))
+    assert code == 3
+    said = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
+    warned = [line["event"] for line in said if line["level"] == "warning"]
+    assert warned[0].startswith("precision = 8 is too coarse for x2 (0.15): standard deviation")
+    assert warned[1].startswith("few distinct values: x1 (2); with masked uploads the server")
 
 
 @pytest.mark.slow

@@ -287,7 +287,7 @@ def test_a_job_within_every_policy_ends_as_without_and_all_count_alike() -> None
     joined.check_result()
     rounds = joined.coordinator.rounds
     assert rounds is not None
-    assert rounds.leakage.text() == "geometry known: 3 of 3 directions"
+    assert rounds.leakage.text() == "distance directions given away: 3 of 3"
     assert [record.directions for record in rounds.records] == sorted(record.directions for record in rounds.records)
     for site in joined.sites.values():
         leakage = site.participant.guard.leakage

@@ -29,7 +29,7 @@ class Opening:
     """A finished job of five clients, R = 5, ℓ = 2, t = 1: three must consent."""
 
     def __init__(self, seed: int = 1, **changes: Any) -> None:
-        keys = {"segments": 2, "centers": "server", "max_rounds": 3} | changes
+        keys = {"segments": 2, "centers": "server", "centers_smallest": 1, "max_rounds": 3} | changes
         self.job = Joined(make_federation(5, **keys), deal(seed, SIZES), seed=seed)
         self.job.run()
         self.machines = [site.participant for site in self.job.sites.values()]
@@ -62,12 +62,13 @@ class Opening:
     def means(self, smallest: int = 1) -> dict[int, list[float]]:
         labels = np.concatenate([machine.own_labels() for machine in self.machines])
         rows = np.concatenate(self.job.rows)
-        sizes = np.bincount(labels, minlength=3)
-        return {h: (rows[labels == h].sum(axis=0) / sizes[h] / 16.0).tolist() for h in range(3) if sizes[h] >= smallest}
+        sizes, rest = np.bincount(labels, minlength=3), self.rest()
+        return {h: (rows[labels == h].sum(axis=0) / sizes[h] / 16.0).tolist() for h in range(3) if rest[h] >= smallest}
 
-    def sizes(self) -> list[int]:
-        labels = np.concatenate([machine.own_labels() for machine in self.machines])
-        return np.bincount(labels, minlength=3).tolist()
+    def rest(self) -> list[int]:
+        """Of every cluster, the rows beside those of the site that has most of them: what floors count, t being 1."""
+        counts = [np.bincount(machine.own_labels(), minlength=3) for machine in self.machines]
+        return (np.sum(counts, axis=0) - np.max(counts, axis=0)).tolist()
 
 
 def seen(machine: Participant) -> dict[int, list[float]]:
@@ -89,15 +90,15 @@ def test_enough_consent_opens_exact_means_and_less_opens_nothing(
     with small_chunks(words):
         for j in order:
             opening.tell_all(j, answers[j])
-    count = sum(answer is not None for answer in answers)
+    count, above = sum(answer is not None for answer in answers), opening.means()
     for machine in opening.machines:
         assert machine.centers().settled
-        if count >= 3:
-            assert seen(machine) == opening.means()
-        else:
+        if count >= 3 and above:
+            assert seen(machine) == above
+        elif count < 3:
             with pytest.raises(JobFailed, match=f"^centres were not opened: {count} of 3 needed clients consent$"):
                 machine.centers().opened()
-    if count >= 3:
+    if count >= 3 and above:
         assert opening.server.opened_centers() == opening.machines[0].centers().opened()
 
 
@@ -139,8 +140,8 @@ def test_three_refusals_decide_it(fresh: Opening) -> None:
 
 def test_clients_with_other_floors_count_for_the_clusters_above_theirs() -> None:
     opening = Opening(4)
-    sizes = sorted(opening.sizes())
-    assert sizes[0] < sizes[1]
+    sizes = sorted(opening.rest())
+    assert 0 < sizes[0] < sizes[1]
     for j, floor in enumerate([1, 1, sizes[1], sizes[1], sizes[2] + 1]):
         opening.tell_all(j, floor)
     for machine in opening.machines:
@@ -148,21 +149,69 @@ def test_clients_with_other_floors_count_for_the_clusters_above_theirs() -> None
 
 
 def test_the_federations_floor_holds_whatever_a_client_says() -> None:
-    sizes = sorted(Opening(4).sizes())
+    sizes = sorted(Opening(4).rest())
     opening = Opening(4, centers_smallest=sizes[1])
     for j in range(5):
         opening.tell_all(j, 1)
     assert seen(opening.machines[0]) == opening.means(sizes[1])
     below = dataclasses.replace(opening.parts(0)[0], smallest=1)
     opening.machines[1]._centers = None
-    with pytest.raises(Malformed, match=f"below {sizes[1]} rows are not opened"):
+    with pytest.raises(Malformed, match=f"with fewer than {sizes[1]} rows of others are not opened"):
         opening.machines[1].take_centers("c0", below)
+
+
+def colluding(rows: list[int], victim: int = 1, **changes: Any) -> tuple[Joined, list[Participant]]:
+    """A finished job whose last assignment a lying server has chosen: cluster 0 is `victim` rows of client 0, and of the
+    others as many as `rows` says; cluster 1 is the rest. All consent."""
+    sizes = [max(count, 0) + 30 for count in (victim, *rows)]
+    keys = {"segments": 1, "centers": "server", "max_rows": 1000, "k": 2} | changes
+    job = Joined(make_federation(len(sizes), **keys), deal(3, sizes), seed=3)
+    job.run()
+    labels = np.concatenate([np.arange(m) >= count for m, count in zip(sizes, (victim, *rows), strict=True)])
+    machines = [site.participant for site in job.sites.values()]
+    assert job.coordinator.rounds is not None
+    job.coordinator.rounds.clustering.labels = labels.astype(np.int32)
+    for machine in machines:
+        machine._labels = lambda version, labels=labels: labels.astype(np.int32)  # type: ignore[method-assign]
+    for machine in machines:
+        gathering = machine.centers()
+        floor, words = gathering.consent(machine.final_clusters(), 1)
+        for chunk in wire.chunks(words):
+            job.coordinator.open_centers(machine.name, gathering.part(floor, chunk))
+    return job, machines
+
+
+def test_one_row_among_a_colluders_is_not_opened() -> None:
+    """The attack: a cluster of one victim's row and 19 of a client that works with the server meets a floor of 20 rows,
+    and the sum less the colluder's rows is the victim's row. Rows that one site brings must not count."""
+    job, _ = colluding([19, 0], centers_smallest=20)
+    assert job.coordinator.opened_centers().clusters == (1,)
+    with pytest.raises(JobFailed, match="no cluster is above the floor"):
+        colluding([19, 0], centers_smallest=61)[0].coordinator.opened_centers()
+
+
+@pytest.mark.parametrize(
+    ("rows", "privacy", "opens"),
+    [
+        ([40, 0, 0, 0], 1, False),  # all but one row are one site's
+        ([40, 10, 0, 0], 1, True),  # beside the largest site's, 11 rows of two sites
+        ([40, 9, 0, 0], 1, False),
+        ([40, 40, 0, 0], 2, False),  # two may collude
+        ([40, 40, 10, 0], 2, True),
+        ([40, 40, 9, 0], 2, False),
+        ([40, 0, 0, 0], 0, False),  # t = 0: whoever sees the sum still knows its own rows
+    ],
+)
+def test_rows_of_the_t_largest_sites_do_not_count(rows: list[int], privacy: int, opens: bool) -> None:
+    """Whichever t sites work together, 11 rows (the default floor) of others are in every sum that is opened."""
+    job, _ = colluding(rows, privacy=privacy, uploads="masked" if privacy else "open")
+    assert (0 in job.coordinator.opened_centers().clusters) == opens
 
 
 def test_no_cluster_above_the_floor(fresh: Opening) -> None:
     for j in range(5):
         fresh.tell_all(j, 100)
-    with pytest.raises(JobFailed, match="no cluster is above the size floor"):
+    with pytest.raises(JobFailed, match="no cluster is above the floor"):
         fresh.machines[0].centers().opened()
 
 

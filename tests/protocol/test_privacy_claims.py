@@ -83,6 +83,42 @@ def test_t_shares_tell_nothing_by_counting_all_noise(p: int, n: int, segments: i
     assert any(seen != views[1][who] for who, seen in views[0].items() if len(who) == privacy + 1)
 
 
+@pytest.mark.parametrize(("p", "n", "segments", "privacy"), [(13, 5, 1, 2), (13, 6, 2, 2), (13, 7, 1, 3)])
+def test_t_real_shares_are_uniform_over_all_noise(
+    p: int, n: int, segments: int, privacy: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same of what a `ShareSet` gives out: p^t equal rows, row by row with every possible noise, once each."""
+    field = small_field(p)
+    code = Code(field, n, segments, privacy)
+    every = np.array(list(itertools.product(range(p), repeat=privacy)), dtype=np.float64)
+
+    def all_noise(_field: Field, rows: int, values: int, _key: bytes) -> np.ndarray:
+        assert (rows, values) == every.shape
+        return every[None].copy()
+
+    monkeypatch.setattr("secfc.prg.uniform", all_noise)
+    for row in ((0,) * segments, tuple(range(1, 1 + segments))):
+        shares = ShareSet(code, np.tile(np.array(row), (len(every), 1)), b"s" * 32).shares(range(n))
+        values = [field.unpack(words, len(every), 1)[0, :, 0].astype(int) % p for words in shares]
+        for who in itertools.combinations(range(n), privacy):
+            seen = Counter(zip(*(values[j].tolist() for j in who), strict=True))
+            assert len(seen) == p**privacy, who
+            assert set(seen.values()) == {1}
+
+
+@pytest.mark.parametrize(("n", "segments", "privacy"), [(5, 1, 2), (9, 2, 3), (11, 1, 5)])
+def test_t_real_shares_have_t_independent_noises(n: int, segments: int, privacy: int) -> None:
+    """With the noise of the stream itself: over rows that are all alike, no combination of any t shares stays the same."""
+    code = Code(Field.of(3), n, segments, privacy)
+    rows = np.full((40, 2 * segments), 7)
+    shares = ShareSet(code, rows, b"k" * 32).shares(range(n))
+    for lane, p in enumerate(code.field.primes):
+        values = np.stack([code.field.unpack(words, 40, 2)[lane, :, 0].astype(int) % p for words in shares])
+        steps = (values[:, 1:] - values[:, :1]) % p
+        for who in itertools.islice(itertools.combinations(range(n), privacy), 0, None, 7):
+            assert np.linalg.matrix_rank(in_galois(p, steps[list(who), : 2 * privacy])) == privacy
+
+
 def uploads_of_all(code: Code, rows: np.ndarray, labels: np.ndarray, shape: Shape) -> dict[int, np.ndarray]:
     shares = ShareSet(code, rows, b"s" * 32)
     out = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import time
@@ -350,6 +351,14 @@ class TestData:
     def test_too_many_rows(self, kits: Path) -> None:
         failed = failures(self.lines(kits, "x,y\n" + "0,0\n" * 11))
         assert "11 rows, but max_rows = 10" in failed["data rows"]
+
+    def test_columns_that_are_too_coarse_or_have_few_values_are_warnings(self, kits: Path) -> None:
+        """Yes/no features, and a deviation of a few quantisation steps: the numbers are told, nothing fails."""
+        lines = self.lines(kits, "x,y\n" + "".join(f"{j % 2},{0.001 * j:.3f}\n" for j in range(8)))
+        assert failures(lines) == {}
+        assert lines["data values"][0] == lines["data precision"][0] == "warn"
+        assert "few distinct values: x (2); with masked uploads the server can compute" in lines["data values"][1]
+        assert re.search(r"is too coarse for y \(0\.\d+\): .* agree on precision = 12 ", lines["data precision"][1])
 
     def test_no_rows(self, kits: Path) -> None:
         assert self.lines(kits, "x,y\n")["data rows"][0] == "warn"

@@ -108,6 +108,11 @@ def test_missing_key_is_named(key: str) -> None:
         ("k = 3", 'k = 3\nseed = "a\\tb"', "seed: must be 1 to 200 characters without control characters"),
         ("k = 3", "k = 3\nseed = 7", "seed: must be a string in quotes, not 7"),
         ("k = 3", 'k = 3\ncenters = "all"', "centers: must be one of nobody, clients, server, not 'all'"),
+        (
+            "k = 3",
+            'k = 3\ncenters = "clients"\nmembership = "private"',
+            'centers = "clients" goes with membership = "public"',
+        ),
         ("k = 3", "k = 3\ncenters_smallest = 0", "centers_smallest: must be a whole number from 1"),
         ("privacy = 1", "privacy = -1", "privacy: must"),
         ("privacy = 1", "privcy = 1", "unknown key 'privcy'; did you mean \"privacy\"?"),
@@ -246,7 +251,7 @@ def federations(draw: st.DrawFn) -> Federation:
         for name, address in zip(["server", *roster], dialled, strict=True)
     ]
     columns = draw(st.none() | st.lists(printable, min_size=1, max_size=5, unique=True).map(tuple))
-    return Federation(
+    federation = Federation(
         name=draw(labels),
         k=draw(counts),
         privacy=draw(counts),
@@ -268,6 +273,7 @@ def federations(draw: st.DrawFn) -> Federation:
         centers_smallest=draw(counts),
         seed=draw(st.none() | printable.filter(lambda text: len(text) <= 200)),
     )
+    return federation if federation.membership == "public" else dataclasses.replace(federation, centers="nobody")
 
 
 @calm

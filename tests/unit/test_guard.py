@@ -246,7 +246,7 @@ def test_requests_missed_at_the_end_are_counted_once() -> None:
         mine.finish(K + 2)
         assert mine.leakage is not None
         assert mine.leakage.count == 1 + 1 + K
-        assert mine.text() == "geometry known: 5 of 5 directions at most, as some requests were not seen here"
+        assert mine.text() == "distance directions given away: 5 of 5 at most, as some requests were not seen here"
     one.finish(1 << 63)
     assert one.leakage.count == 5
 
@@ -280,7 +280,7 @@ def test_open_uploads_count_every_segment() -> None:
     one.begin(SESSION, SHARES, ROWS, KEY)
     one.admit(ask(1, partition(1)), partition(1))
     assert one.leakage is not None
-    assert one.leakage.text() == "geometry known: 4 of 6 directions"
+    assert one.leakage.text() == "distance directions given away: 4 of 6"
 
 
 @pytest.mark.parametrize("damage", [b"\0\0\0\2{}", b"\0\0\0\1x", b"x", b"\xff\xff\xff\xff{}"])

@@ -65,7 +65,7 @@ def test_requests_of_one_column_count_jointly() -> None:
         meter = meter.after(labels, [int(labels[chosen])])
         assert meter.count == known
     assert meter.complete
-    assert meter.text() == "geometry known: 4 of 4 directions"
+    assert meter.text() == "distance directions given away: 4 of 4"
 
 
 def test_what_was_known_before_is_not_counted_again() -> None:

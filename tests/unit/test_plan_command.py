@@ -58,7 +58,7 @@ def test_the_json_is_the_plan() -> None:
         *("--bound", "8", "--precision", "10", "--dropouts", "1", "--segments", "3"),
     )
     made = plan.make(wishes)
-    assert found == json.loads(json.dumps(made.parameters() | {"cost": made.cost()}))
+    assert found == json.loads(json.dumps(made.parameters() | {"cost": made.cost(), "warnings": found["warnings"]}))
     assert (found["segments"], found["responders"], found["segment_length"]) == (3, 15, 34)
 
 
@@ -83,7 +83,7 @@ def test_the_table_says_what_the_json_says() -> None:
         "a share has ⌈100/3⌉ = 34 residues a lane",
         f"{made.field.lanes} lanes",
         f"η = {made.eta}",
-        "the server sees distances only",
+        "the server gets distances",
         "Cost at m = 10000 rows, dealt evenly",
         size(made.cost()["round_bytes_per_client"]),
         size(made.cost()["server_process_bytes"]),
@@ -101,7 +101,7 @@ def test_rows_of_the_table_that_are_not_always_there() -> None:
     assert "0 of 9 clients may be missing" in result.stdout
     assert "every client shares all m slots" in result.stdout
     assert "union of IDs, sent" in result.stdout
-    assert "the server sees every upload" in result.stdout
+    assert "the server gets every upload" in result.stdout
 
 
 def test_a_federation_file(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_federation_file(tmp_path: Path) -> None:
     path.write_text(dumps(agreed), encoding="utf-8")
     found = parameters(str(path))
     made = plan.of(agreed)
-    assert found == json.loads(json.dumps(made.parameters() | {"cost": made.cost()}))
+    assert found == json.loads(json.dumps(made.parameters() | {"cost": made.cost(), "warnings": found["warnings"]}))
     assert (found["clients"], found["clusters"], found["max_rows"]) == (5, 4, 77)
     code, result = run(str(path))
     assert code == 0
@@ -215,3 +215,20 @@ def test_sizes_for_people(number: int, words: str) -> None:
 )
 def test_counts_for_people(number: float, words: str) -> None:
     assert count(number) == words
+
+
+@pytest.mark.parametrize(
+    ("uploads", "words"),
+    [
+        ("masked", "the server can compute the rows themselves"),
+        ("open", "any one client together can compute every row"),
+    ],
+)
+def test_it_says_what_the_uploads_give_away(uploads: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "federation.toml").write_text(dumps(make_federation(5, uploads=uploads)))
+    code, result = run(str(tmp_path / "federation.toml"))
+    assert code == 0
+    assert result.stderr.startswith(f"warning: {uploads} uploads: ")
+    assert words in result.stderr
+    (told,) = parameters(str(tmp_path / "federation.toml"))["warnings"]  # type: ignore[misc]
+    assert words in told

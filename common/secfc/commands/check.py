@@ -226,6 +226,7 @@ def _policy(kit: Kit, chosen: Path | None) -> Result:
 
 def _data(federation: Federation, data: Data) -> list[Result]:
     from secfc_client import data as reader
+    from secfc_client import examine as columns_of
 
     names = federation.feature_names
     try:
@@ -245,7 +246,14 @@ def _data(federation: Federation, data: Data) -> list[Result]:
         results.append(Result("data bounds", OK, f"every value is within ±{federation.bound:g}"))
     except DataError as error:
         results.append(Result("data bounds", FAIL, str(error)))
-    return [*results, _row_count(len(table), federation.max_rows)]
+    results.append(_row_count(len(table), federation.max_rows))
+    rough = columns_of.coarse(table.features, table.feature_names, federation.precision)
+    few = columns_of.few_values(table.features, table.feature_names)
+    if rough:
+        results.append(Result("data precision", WARN, columns_of.coarse_text(rough, federation.precision)))
+    if few:
+        results.append(Result("data values", WARN, columns_of.few_values_text(few, federation.uploads)))
+    return results
 
 
 def _row_count(rows: int, most: int) -> Result:

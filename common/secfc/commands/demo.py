@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from secfc import central, config, exits, federation, fixedpoint, local, plan
-from secfc.centers import Opened
+from secfc.centers import Opened, large_enough, rows_of_others
 from secfc.coins import Coins
 from secfc.commands.plan import size
 from secfc.errors import InvalidInput
@@ -225,15 +225,17 @@ def _compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, An
 
 
 def _opened(site: local.Local, quantised: npt.NDArray[np.int64], labels: npt.NDArray[np.int32]) -> dict[str, Any]:
-    """The centres as each client wrote them, and whether all are the exact means."""
+    """The centres as each client wrote them, and whether they are the exact means of the clusters above the floor."""
     made = site.federation
-    sizes = np.bincount(labels, minlength=made.k)
-    sums = tuple(tuple(quantised[labels == h].sum(axis=0).tolist()) for h in range(made.k))
+    counts = np.stack([np.bincount(part, minlength=made.k) for part in np.array_split(labels, made.n)])
+    above = large_enough(rows_of_others(counts, made.privacy), made.centers_smallest)
+    sums = tuple(tuple(quantised[labels == h].sum(axis=0).tolist()) for h in above)
     names = [f"x{f + 1}" for f in range(made.features)]
-    expected = Opened(tuple(range(made.k)), tuple(sizes.tolist()), sums, made.precision)
+    expected = Opened(above, tuple(counts.sum(axis=0)[list(above)].tolist()), sums, made.precision)
     files = [site.centers_file(name) for name in made.roster]
-    same = [file.exists() and file.read_text(encoding="utf-8") == expected.table(names) for file in files]
-    return {"exact": all(same), "means": expected.means().tolist() if all(same) else None}
+    text = expected.table(names) if above else None
+    same = all((file.read_text(encoding="utf-8") if file.exists() else None) == text for file in files)
+    return {"exact": same, "opened": len(above), "means": expected.means().tolist() if same and above else None}
 
 
 def _bytes(result: dict[str, Any]) -> dict[str, Any]:
@@ -277,9 +279,9 @@ def _show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None
         ("identical to central Lloyd", "yes" if outcome["identical_to_central"] else "NO"),
     ]
     if "centers" in outcome:
-        rows.append(
-            ("centres, opened to clients", "the exact means" if outcome["centers"]["exact"] else "NOT the means")
-        )
+        opened = f"{outcome['centers']['opened']} of {len(outcome['cluster_sizes'])}"
+        exact = "the exact means" if outcome["centers"]["exact"] else "NOT the means"
+        rows.append(("centres, opened to clients", f"{opened}, {exact}"))
     if outcome.get("accuracy") is not None:
         rows.append(("accuracy", f"{100 * outcome['accuracy']:.1f} % of rows in their true cluster"))
     phases = ", ".join(

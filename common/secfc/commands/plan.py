@@ -43,9 +43,24 @@ def command(federation: Path | None, clients: int | None, as_json: bool, **wishe
     wishes["max_rows"] = wishes.pop("rows")
     made = of(config.load(federation)) if federation else make(_from_options(clients, wishes))
     if as_json:
-        click.echo(json.dumps(made.parameters() | {"cost": made.cost()}))
+        click.echo(json.dumps(made.parameters() | {"cost": made.cost(), "warnings": [_warning(made)]}))
         return
     Console().print(_parameters(made), _cost(made))
+    click.echo(f"warning: {_warning(made)}", err=True)
+
+
+def _warning(made: Plan) -> str:
+    """What the uploads give away, in plain words; the same for every federation with them."""
+    if made.masked:
+        return (
+            "masked uploads: from the distances it gets, the server can compute the rows themselves, up to the order, sign"
+            " and shift of the features, and exactly with a few known rows; yes/no features after one round. Use them"
+            " only with a server that may know the rows (docs/privacy.md)"
+        )
+    return (
+        "open uploads: the server and any one client together can compute every row exactly, whatever privacy is. Use them"
+        " only with a server that may know the rows (docs/privacy.md)"
+    )
 
 
 def _from_options(clients: int | None, wishes: dict[str, Any]) -> Wishes:
@@ -72,7 +87,7 @@ def _parameters(made: Plan) -> Table:
             f"{made.responders}",
             f"2ℓ+2t−1 uploads a round; {spare} of {w.clients} clients may be missing",
         ),
-        ("uploads", w.uploads, "the server sees distances only" if made.masked else "the server sees every upload"),
+        ("uploads", w.uploads, "the server gets distances" if made.masked else "the server gets every upload"),
         ("field", f"{made.field.lanes} lanes", f"Q ≈ 2^{bits} > m²·d·(2η)², with η = {made.eta}"),
     ]
     if w.liars:

@@ -1,0 +1,261 @@
+"""Hand-picked sabotages of lines that security rests on. One entry each: what breaks, file, text, replacement, tests.
+
+The text must stand in the file exactly once. Each of the tests must fail once the text is replaced. To add a sabotage, add an
+entry: `python -m tests.mutants NAME` tries those whose name contains NAME.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Sabotage(NamedTuple):
+    """One way to break the code, and the tests that must notice."""
+
+    name: str
+    file: str
+    text: str
+    instead: str
+    tests: tuple[str, ...]
+
+
+SHARING = "common/secfc/sharing.py"
+MASKS = "common/secfc/masks.py"
+GUARD = "secfc_client/guard.py"
+PARTICIPANT = "secfc_client/participant.py"
+KIT = "common/secfc/kit.py"
+CLAIMS = "tests/protocol/test_privacy_claims.py"
+CONTEXT_TEST = ("tests/unit/test_masks.py::test_every_component_of_the_context_changes_every_key",)
+
+SABOTAGES = [
+    Sabotage(
+        "all noise segments are equal",
+        SHARING,
+        "return noise.reshape(lanes, rows, t, self.length).transpose(0, 2, 1, 3)",
+        "return np.repeat(noise.reshape(lanes, rows, t, self.length)[:, :, :1], t, axis=2).transpose(0, 2, 1, 3)",
+        (
+            f"{CLAIMS}::test_t_real_shares_are_uniform_over_all_noise",
+            f"{CLAIMS}::test_t_real_shares_have_t_independent_noises",
+        ),
+    ),
+    Sabotage(
+        "no noise at all",
+        SHARING,
+        "out[:, code.segments :] = self._noise(first, rows)",
+        "out[:, code.segments :] = 0.0",
+        (f"{CLAIMS}::test_t_real_shares_are_uniform_over_all_noise",),
+    ),
+    Sabotage(
+        "every block of rows has the same noise",
+        SHARING,
+        'b"secfc/v1/noise|%d|" % index',
+        'b"secfc/v1/noise|%d|" % 0',
+        ("tests/unit/test_sharing.py::test_more_rows_than_a_block",),
+    ),
+    Sabotage(
+        "a shown coin is not noted",
+        "secfc_client/runner.py",
+        "await asyncio.to_thread(self._store.note_revealed, self._participant.session)",
+        "pass",
+        ("tests/integration/test_policies.py::test_where_a_coin_was_shown_is_on_disk_when_the_job_is_broken_off",),
+    ),
+    Sabotage(
+        "a noted coin is shown again",
+        PARTICIPANT,
+        'if self._secrets.revealed not in (b"", events.session(self.federation.digest(), roster.members)):',
+        "if False:",
+        ("tests/protocol/test_start.py::test_a_coin_serves_in_one_session_only",),
+    ),
+    Sabotage(
+        "masks do not cancel: both ends add",
+        MASKS,
+        "1 if position < other else -1",
+        "1",
+        (f"{CLAIMS}::test_the_sum_of_masked_uploads_is_d_prime",),
+    ),
+    Sabotage(
+        "no masks at all",
+        PARTICIPANT,
+        "return self._clusters.upload(shape, weights, keys)",
+        "return self._clusters.upload(shape, weights, [])",
+        ("tests/unit/test_participant.py::test_another_request_gives_other_masks",),
+    ),
+    Sabotage(
+        "too few neighbours in the mask graph",
+        MASKS,
+        "degree = privacy + 1",
+        "degree = 2",
+        ("tests/unit/test_masks.py::test_the_graph_is_hararys",),
+    ),
+    Sabotage(
+        "mask keys do not depend on the assignment",
+        MASKS,
+        "            self.assignment,\n",
+        "",
+        CONTEXT_TEST,
+    ),
+    Sabotage(
+        "mask keys do not depend on the attempt",
+        MASKS,
+        '            b"%d" % self.attempt,\n',
+        "",
+        CONTEXT_TEST,
+    ),
+    Sabotage(
+        "mask keys do not depend on the responders",
+        MASKS,
+        '            b",".join(b"%d" % j for j in self.responders),\n',
+        "",
+        CONTEXT_TEST,
+    ),
+    Sabotage(
+        "mask keys do not depend on the columns",
+        MASKS,
+        '            b",".join(b"%d" % h for h in self.columns),\n',
+        "",
+        CONTEXT_TEST,
+    ),
+    Sabotage(
+        "any responder set is answered",
+        PARTICIPANT,
+        "self.plan.check_responders(request.responders)",
+        "pass",
+        ("tests/unit/test_participant.py::test_a_wrong_responder_set",),
+    ),
+    Sabotage(
+        "residues are not checked against their prime",
+        "common/secfc/field.py",
+        "np.uint32(self.ceiling)) >= 0:",
+        "np.uint32(self.ceiling)) >= 1 << 62:",
+        ("tests/protocol/test_opening.py::test_malformed_answers_change_nothing",),
+    ),
+    Sabotage(
+        "the server may go back to an earlier round",
+        GUARD,
+        "if now < last or request.number < 1:",
+        "if request.number < 1:",
+        ("tests/unit/test_participant.py::test_going_back_to_an_earlier_round",),
+    ),
+    Sabotage(
+        "a round may be repeated with another assignment",
+        GUARD,
+        "if now[0] == last[0] and request.assignment_digest.hex() != self._asked.assignment:",
+        "if False:",
+        ("tests/protocol/test_misbehaving_server.py::test_a_round_repeated_with_another_assignment",),
+    ),
+    Sabotage(
+        "an assignment may leave rows out",
+        GUARD,
+        "if not leaves_out and (labels == UNASSIGNED).any():",
+        "if False:",
+        ("tests/unit/test_guard.py::test_a_partition_leaves_no_row_out",),
+    ),
+    Sabotage(
+        "the policy's largest number of requests is ignored",
+        GUARD,
+        "if rules.max_rounds is not None and number > rules.max_rounds:",
+        "if False:",
+        ("tests/unit/test_guard.py::test_the_policy_limits_requests",),
+    ),
+    Sabotage(
+        "the policy's largest number of directions is ignored",
+        GUARD,
+        "if most is not None and now.count > most:",
+        "if False:",
+        ("tests/unit/test_guard.py::test_the_policy_limits_directions",),
+    ),
+    Sabotage(
+        "the policy's smallest cluster is ignored",
+        GUARD,
+        "if smallest < rules.smallest_cluster:",
+        "if False:",
+        ("tests/unit/test_guard.py::test_the_policy_has_a_size_floor_for_every_cluster_not_only_those_asked_for",),
+    ),
+    Sabotage(
+        "coins are not compared with their commitments",
+        "common/secfc/start.py",
+        "if len(coin) != COIN_BYTES or not hmac.compare_digest(commitment(member.name, coin), member.commitment):",
+        "if len(coin) != COIN_BYTES:",
+        ("tests/protocol/test_start.py::test_a_server_that_alters_a_coin",),
+    ),
+    Sabotage(
+        "the first assignment is not compared with the coins",
+        "common/secfc/start.py",
+        "if version > 1 and not choosing:",
+        "if True:",
+        ("tests/protocol/test_start.py::test_another_first_assignment",),
+    ),
+    Sabotage(
+        "signatures are not verified",
+        KIT,
+        "p256(certificate).verify(signature, message, _ECDSA)",
+        "p256(certificate)",
+        (
+            "tests/unit/test_kit.py::test_signature",
+            "tests/protocol/test_keys.py::test_a_server_that_swaps_what_a_client_signed",
+        ),
+    ),
+    Sabotage(
+        "anybody's certificate signs for anybody",
+        KIT,
+        "if _identity(certificate) != config.identity(federation_name, party_name):",
+        "if False:",
+        ("tests/protocol/test_keys.py::test_a_swapped_key_signed_by_another_party_of_the_federation",),
+    ),
+    Sabotage(
+        "introductions in the roster are not verified",
+        PARTICIPANT,
+        "            self._verify(member)\n",
+        "            pass\n",
+        ("tests/unit/test_participant.py::test_an_introduction_that_is_not_signed",),
+    ),
+    Sabotage(
+        "liars are never noticed",
+        "common/secfc/checking.py",
+        "odd = np.flatnonzero(checks.any(axis=0))",
+        "odd = np.flatnonzero(checks.all(axis=0) & False)",
+        ("tests/unit/test_checking.py::test_equal_lies_by_several_do_not_cancel",),
+    ),
+    Sabotage(
+        "key files that others can read are taken",
+        KIT,
+        "if mode & 0o077:",
+        "if False:",
+        ("tests/unit/test_kit.py::test_open_key_is_refused_with_the_command",),
+    ),
+    Sabotage(
+        "others can read a client's secrets",
+        "secfc_client/store.py",
+        "os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)",
+        "os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)",
+        ("tests/unit/test_store.py::test_only_the_owner_may_read_them",),
+    ),
+    Sabotage(
+        "rows of colluders count for the floor on centres",
+        "common/secfc/centers.py",
+        "most = max(privacy, 1)",
+        "most = 0",
+        ("tests/protocol/test_opening.py::test_one_row_among_a_colluders_is_not_opened",),
+    ),
+    Sabotage(
+        "only one site's rows are left out of the floor on centres",
+        "common/secfc/centers.py",
+        "most = max(privacy, 1)",
+        "most = 1",
+        ("tests/protocol/test_opening.py::test_rows_of_the_t_largest_sites_do_not_count",),
+    ),
+    Sabotage(
+        "the federation's floor on centres is not enforced by receivers",
+        "common/secfc/opening.py",
+        "if part.smallest < floor:",
+        "if False:",
+        ("tests/protocol/test_opening.py::test_the_federations_floor_holds_whatever_a_client_says",),
+    ),
+    Sabotage(
+        "shares of another session are taken",
+        PARTICIPANT,
+        "if share_set != self.stage.ids[j] or session != self.session:",
+        "if share_set != self.stage.ids[j]:",
+        ("tests/protocol/test_keys.py::test_replayed_shares_of_another_session_are_refused",),
+    ),
+]
