@@ -158,6 +158,8 @@ class Runner:
             except AlreadyJoined as error:
                 await self._wait_for_takeover(error)
         if self._participant.phase is Phase.FAILED:
+            if self._participant.failed_for_now:
+                raise Unavailable(f"the job has stopped: {self._participant.failure}")
             raise JobFailed(f"the job has failed: {self._participant.failure}")
 
     async def _wait_for_takeover(self, error: AlreadyJoined) -> None:

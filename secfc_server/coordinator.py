@@ -98,8 +98,9 @@ class Coordinator:
         if member.introduction and member.instance != instance and member.connected:
             raise AlreadyJoined(f"another process has joined as {sender} and is alive; stop it first")
         self._verify(introduction)
-        if self.failure is not None:
-            raise JobFailed(str(self.failure))
+        if self.failure is not None:  # whoever comes too late keeps trying if the server, started again, will go on
+            again = isinstance(self.failure, Unavailable)
+            raise (Unavailable if again else JobFailed)(str(self.failure))
         if self.phase is Phase.JOINING:
             self._check_rows(sender, introduction)
         elif member.introduction is None or not _same(member.introduction, introduction, digest):
@@ -571,7 +572,7 @@ class Coordinator:
             out += self._round_news(self.rounds, sender, cursor, now)
         if self.phase in (Phase.FINISHED, Phase.FAILED) and not cursor.ended:
             cursor.ended = True
-            out.append(events.Failed(str(self.failure)) if self.failure else self._finished())
+            out.append(self._failed(self.failure) if self.failure else self._finished())
         waiting = events.Waiting(self.phase.value, self.missing())
         idle = self.phase in (Phase.JOINING, Phase.UNION, Phase.SHARING) or self.short
         if idle and waiting != cursor.waiting:
@@ -592,6 +593,10 @@ class Coordinator:
                 out.append(question)
                 cursor.asked = rounds.attempt.name
         return out
+
+    @staticmethod
+    def _failed(failure: SecfcError) -> events.Failed:
+        return events.Failed(str(failure), again=isinstance(failure, Unavailable))
 
     def _finished(self) -> events.Finished:
         if self.rounds is None or not self.rounds.records:

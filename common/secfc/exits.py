@@ -1,10 +1,11 @@
 """What a command's exit code means, the same for `secfc`, `secfc-server` and `secfc-client`.
 
 0    done
-1    `secfc check` found something to mend
-2    wrong usage, configuration, kit or data: mend it and start again
-3    somebody could not be reached before the deadline: start the same command again to go on
-4    the job failed or was refused; the message says why
+1    `secfc check` found something to fix
+2    wrong usage, configuration, kit or data: a person has to fix it, then start again
+3    waiting may heal it: somebody could not be reached or was too late, or this machine has no room on its disk or no
+     descriptors left. Nothing is lost: start the same command again to go on, by hand or by a service manager
+4    the job failed or was refused, and would be again: a person has to decide; the message says why
 130  interrupted (SIGINT), 143 terminated (SIGTERM): start the same command again to go on
 """
 

@@ -111,7 +111,7 @@ def event_to(value: events.Event) -> pb.Event:
                 )
             )
         case events.Failed():
-            return pb.Event(failed=pb.Failed(reason=value.reason))
+            return pb.Event(failed=pb.Failed(reason=value.reason, again=value.again))
 
 
 def event_from(message: pb.Event) -> events.Event:
@@ -126,7 +126,7 @@ def event_from(message: pb.Event) -> events.Event:
         "assignment": _assignment,
         "round": _round,
         "finished": _finished,
-        "failed": lambda m: events.Failed(line(m.reason)),
+        "failed": lambda m: events.Failed(line(m.reason), m.again),
     }
     event: events.Event = readers[kind](getattr(message, kind))
     return event

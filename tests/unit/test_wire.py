@@ -63,7 +63,7 @@ all_events = st.one_of(
     st.builds(
         events.Finished, version=count64, rounds=count64, converged=st.booleans(), inertia=st.floats(allow_nan=False)
     ),
-    st.builds(events.Failed, reason=text),
+    st.builds(events.Failed, reason=text, again=st.booleans()),
 )
 reports = st.one_of(
     st.builds(

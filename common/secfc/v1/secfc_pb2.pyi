@@ -145,10 +145,12 @@ class Finished(_message.Message):
     def __init__(self, version: _Optional[int] = ..., rounds: _Optional[int] = ..., converged: _Optional[bool] = ..., inertia: _Optional[float] = ...) -> None: ...
 
 class Failed(_message.Message):
-    __slots__ = ("reason",)
+    __slots__ = ("reason", "again")
     REASON_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     reason: str
-    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    again: bool
+    def __init__(self, reason: _Optional[str] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class UploadChunk(_message.Message):
     __slots__ = ("round", "attempt", "offset", "total", "words", "compute_seconds", "session")
