@@ -178,7 +178,7 @@ async def _run(
         job = asyncio.create_task(runner.run(partial(finish, participant)))
         if not await _wait(job, stopped, runner, style):
             await runner.stop("stopped by its operator")
-            click.echo("stopped; start the same command again to go on", err=True)
+            logs.last_words("stopped; start the same command again to go on", code=stopped.result(), error=False)
             return stopped.result()
         error = job.exception()
         if not isinstance(error, NewJob):

@@ -285,6 +285,9 @@ class Runner:
                 say(log, f"round {event.number}", attempt=event.attempt, columns=len(event.columns))
             case events.Finished():
                 say(log, "finished", rounds=event.rounds, converged=event.converged, inertia=event.inertia)
+                if not event.converged:
+                    limit = self._kit.federation.max_rounds
+                    say(log, f"stopped after max_rounds = {limit}; not converged", level=logging.WARNING)
             case events.Opened():
                 if event.offset + len(event.data) == event.total:
                     found = {"rows": event.left} if event.step == 0 else {"ids": event.total // 16, "left": event.left}

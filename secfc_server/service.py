@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from secfc import config, events, rpc, wire
+from secfc import config, events, limits, rpc, wire
 from secfc.errors import ConfigError, JobFailed, Malformed, SecfcError, Unavailable, WrongSender
 from secfc.logs import say
 from secfc.v1 import secfc_pb2 as pb
@@ -32,6 +32,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         self._followers: dict[str, object] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = time.monotonic()
+        self.broken: Unavailable | None = None  # why this process must end, and can go on when it is started again
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -149,10 +150,17 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         """Write to the journal. If that fails the server ends, not the caller: what is not kept must not be relied on."""
         try:
             await asyncio.to_thread(write, *what)
-        except ConfigError as error:
+        except (ConfigError, Unavailable) as error:
+            self._end(error)
+            raise Unavailable("the server cannot keep its journal, and stops; its log says why") from None
+
+    def _end(self, error: SecfcError) -> None:
+        """What this machine lacks ends this process and not the job: clients try on until it is started again."""
+        if isinstance(error, Unavailable):
+            self.broken = self.broken or error
+        else:
             self.coordinator.fail(error, self.now())
             self.notify()
-            raise Unavailable("the server cannot keep its journal, and stops; its log says why") from None
 
     # --- driving -----------------------------------------------------------------------------------------------------
 
@@ -210,8 +218,12 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         try:
             await due
         except SecfcError as error:
-            self.coordinator.fail(error, self.now())
-        except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
+            self._end(error)
+        except OSError as error:
+            self._end(limits.failure(error, "the server's machine cannot go on", "see what is wrong with it"))
+        except MemoryError:
+            self._end(Unavailable("the server is out of memory; make room, then start the same command again to go on"))
+        except (ArithmeticError, RuntimeError, ValueError) as error:
             say(log, "decoding failed", level=logging.ERROR, error=repr(error))
             self.coordinator.fail(
                 JobFailed(f"the server could not decode a round ({type(error).__name__})"), self.now()
@@ -226,7 +238,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
     async def _leave_out(self, sender: str) -> None:
         """One that sends what cannot be an upload is a liar, if the plan allows for one more; else it counts as lost."""
         if self.coordinator.suspects([sender]) != self.coordinator.liars:
-            await asyncio.to_thread(self._journal.liars, self.coordinator.suspects([sender]))
+            await self._keep(self._journal.liars, self.coordinator.suspects([sender]))
             self.coordinator.leave_out([sender], self.now())
             self.notify()
 

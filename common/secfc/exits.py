@@ -16,9 +16,11 @@ import contextlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import click
 
+from secfc import limits, logs
 from secfc.errors import InvalidInput, PeerError, SecfcError, Unavailable
 
 USAGE, UNAVAILABLE, FAILED, INTERRUPTED, TERMINATED = 2, 3, 4, 130, 143
@@ -33,7 +35,15 @@ def code_for(error: SecfcError) -> int:
 
 def run(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> None:
     """Run a click command and end the process: one line and a code for every deliberate error, no traceback."""
+    limits.raise_descriptors()
+    if _asks_for_json(sys.argv[1:] if arguments is None else arguments):
+        logs.configure("json", quiet=False)
     sys.exit(_outcome(lambda: command.main(arguments, prog_name=name, standalone_mode=False)))
+
+
+def _asks_for_json(arguments: Sequence[str]) -> bool:
+    """Whether logs are to be JSON, looked up before the options are parsed, since they may be wrong."""
+    return "--log-format=json" in arguments or ("--log-format", "json") in pairwise(arguments)
 
 
 def _outcome(call: Callable[[], object]) -> int:
@@ -42,13 +52,16 @@ def _outcome(call: Callable[[], object]) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as wrong:
-        wrong.show()
+        if logs.for_machines():
+            logs.last_words(wrong.format_message(), code=wrong.exit_code)
+        else:
+            wrong.show()
         return wrong.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        logs.last_words("interrupted", code=INTERRUPTED, error=False)
         return INTERRUPTED
     except SecfcError as error:
-        click.echo(f"error: {error}", err=True)
+        logs.last_words(str(error), code=code_for(error))
         return code_for(error)
     return result if isinstance(result, int) else 0
 
