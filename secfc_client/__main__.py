@@ -14,7 +14,7 @@ import click
 
 from secfc import __version__, config, exits, fixedpoint, identifiers, kit, logs, plan, textfile
 from secfc.centers import Opened
-from secfc.errors import ConfigError, DataError, InvalidInput, Refused
+from secfc.errors import ConfigError, DataError, InvalidInput, Refused, WentBack
 from secfc.logs import say
 from secfc_client import data, naming, policy
 from secfc_client.guard import Guard
@@ -188,7 +188,7 @@ async def _run(
         participant, runner = prepare()
     if error is not None:
         known = blame(error)
-        await runner.stop(str(known) if known else "an unexpected error", refused=isinstance(known, Refused))
+        await runner.stop(str(known) if known else "an unexpected error", refused=isinstance(known, Refused | WentBack))
         raise known or error
     if await runner.done():
         store.finish(keep=keep)  # not before: until the server knows, the same command must be able to go on

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from secfc.config import Federation
 from secfc.distances import UNASSIGNED, Labels
-from secfc.errors import ConfigError, Malformed, OutOfTurn, Refused
+from secfc.errors import ConfigError, Malformed, OutOfTurn, Refused, WentBack
 from secfc.events import RoundRequest
 from secfc.framing import framed
 from secfc.leakage import Leakage
@@ -117,7 +117,10 @@ class Guard:
         """Whether it is the last request once more; raises if it does not go on from there."""
         now, last = (request.number, request.attempt), (self._asked.number, self._asked.attempt)
         if now < last or request.number < 1:
-            raise OutOfTurn("the server goes back to an earlier round")
+            raise WentBack(
+                "the server goes back to an earlier round, and this client answers none twice; if its journal is an old "
+                "copy, this job is over: begin a new one with secfc-server --new, then start the clients again"
+            )
         if now == last and question != self._asked.question:
             raise OutOfTurn(f"the server asks something else than before as round {now[0]}, attempt {now[1]}")
         if now[0] == last[0] and request.assignment_digest.hex() != self._asked.assignment:
