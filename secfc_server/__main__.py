@@ -99,6 +99,7 @@ def command(
         coins=kept.coins,
         opened=kept.opened,
         published=kept.published,
+        centers=kept.centers,
         liars=kept.liars,
     )
     _tell_resumed(coordinator)
@@ -153,7 +154,6 @@ class _Job:
         self._journal = journal
         self._style = (log_format, quiet)
         self._started = time.monotonic()
-        self._resumed_finished = coordinator.phase is Phase.FINISHED and not coordinator.missing()
 
     def described(self) -> dict[str, object]:
         return result.describe(self._coordinator, time.monotonic() - self._started)
@@ -227,12 +227,12 @@ class _Job:
     def _open_centers(self) -> None:
         """Write the centres if the federation lets the server see them and enough clients have consented."""
         federation, path = self._kit.federation, self._folder / CENTERS_FILE
-        if federation.centers != config.SERVER or self._resumed_finished:
+        if federation.centers != config.SERVER:
             return
-        textfile.remove(path, "choose another --out")  # an earlier job's centres are not this one's
         try:
             opened = self._coordinator.opened_centers()
         except (JobFailed, PeerError) as error:
+            textfile.remove(path, "choose another --out")  # an earlier job's centres are not this one's
             say(log, str(error), level=logging.WARNING)
             return
         names = federation.feature_names or [f"x{f + 1}" for f in range(federation.features)]

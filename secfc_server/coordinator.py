@@ -313,6 +313,7 @@ class Coordinator:
         coins: Mapping[str, bytes] | None = None,
         opened: Sequence[Aligned] = (),
         published: Mapping[str, Ids] | None = None,
+        centers: Mapping[str, events.CentersPart] | None = None,
         liars: Collection[str] = (),
     ) -> None:
         """Go on with a job that an earlier process of this server began. `starts` counts the processes before; `leakage`
@@ -337,6 +338,8 @@ class Coordinator:
         self.rounds = self._rounds(clustering)
         self.rounds.records = list(records)
         self._enter(Phase.FINISHED if self.rounds.done else Phase.ROUNDS, now)
+        for name, answer in (centers or {}).items():
+            self.open_centers(name, answer)
 
     def _ask(self, rounds: Rounds, now: float) -> None:
         names = [name for name, member in self.members.items() if member.ready and name not in self.liars]
@@ -383,8 +386,8 @@ class Coordinator:
         if session != self._session:
             raise OutOfTurn("this upload belongs to another job; follow this one for its rounds")
 
-    def open_centers(self, sender: str, part: events.CentersPart) -> None:
-        """A piece of a client's answer to opening the centres, if the server may see them."""
+    def open_centers(self, sender: str, part: events.CentersPart) -> events.CentersPart | None:
+        """A piece of a client's answer to opening the centres, if the server may see them; the whole once it is complete."""
         self.member(sender)
         if self.federation.centers != SERVER:
             raise OutOfTurn("the centres of this federation are not for the server")
@@ -394,6 +397,7 @@ class Coordinator:
             session = events.session(self._digest, self._introductions())
             self.centers = Gathering(self.federation, self.plan, session, self.rounds.clustering.labels)
         self.centers.take(self._index[sender], part)
+        return self.centers.answer(self._index[sender])
 
     def opened_centers(self) -> Opened:
         """The centres, from what clients have given; raises JobFailed, saying who is lacking, or Malformed."""

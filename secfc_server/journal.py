@@ -1,8 +1,8 @@
 """What the server must not forget: a SQLite file (WAL) that is brought up to date before anything depends on it.
 
 Kept: which federation the job belongs to, everybody's introduction and coin, what was opened while IDs were aligned, who has
-its labels, who has lied, and after every completed request the clustering's state, its record and the leakage meter, which
-outlives the job. Not kept: what clients
+its labels, who has lied, what each client answered to opening the centres, and after every completed request the clustering's
+state, its record and the leakage meter, which outlives the job. Not kept: what clients
 tell again when they come back, and uploads, distances and attempts, which a restarted server asks for again. `epoch` counts
 the server's starts; attempts are numbered from it, so that no restart reuses an attempt's number. Every value carries a
 digest of itself: a file that was damaged without SQLite's noticing is refused, rather than clustered on.
@@ -37,6 +37,7 @@ CREATE TABLE IF NOT EXISTS members (name TEXT PRIMARY KEY, introduction BLOB NOT
 CREATE TABLE IF NOT EXISTS coins (name TEXT PRIMARY KEY, coin BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS opened (step INTEGER PRIMARY KEY, ids BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS published (name TEXT PRIMARY KEY, ids BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS centers (name TEXT PRIMARY KEY, answer BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), fields BLOB NOT NULL, labels BLOB NOT NULL);
 """
@@ -59,6 +60,7 @@ class Kept:
     records: list[RoundRecord]
     opened: list[Aligned] = field(default_factory=list)
     published: dict[str, Ids] = field(default_factory=dict)
+    centers: dict[str, events.CentersPart] = field(default_factory=dict)
     liars: tuple[str, ...] = ()
     leakage: bytes = b""
 
@@ -98,6 +100,7 @@ class Journal:
             coins = self._database.execute("SELECT name, coin FROM coins").fetchall()
             records = self._database.execute("SELECT record FROM rounds ORDER BY number").fetchall()
             published = self._database.execute("SELECT name, ids FROM published").fetchall()
+            centers = self._database.execute("SELECT name, answer FROM centers").fetchall()
             opened = self._database.execute("SELECT ids FROM opened ORDER BY step").fetchall()
             return Kept(
                 epoch=epoch,
@@ -108,6 +111,7 @@ class Journal:
                 records=[_record(text) for (text,) in records],
                 opened=[_aligned(value) for (value,) in opened],
                 published={name: _ids(_opened(ids)) for name, ids in published},
+                centers={name: _answer(answer) for name, answer in centers},
                 liars=_names(self._fact("liars") or b"[]"),
                 leakage=self._fact("leakage") or b"",
             )
@@ -130,6 +134,13 @@ class Journal:
             database.execute(
                 "INSERT OR REPLACE INTO published VALUES (?, ?)", (name, _sealed(ids.astype("<u8").tobytes()))
             )
+
+    def answered(self, name: str, answer: events.CentersPart) -> None:
+        """A client's whole answer to opening the centres: it gives it once, and may be gone when it is needed."""
+        head = answer.session + answer.digest + bytes([answer.consents]) + answer.smallest.to_bytes(8, "little")
+        row = (name, _sealed(head + answer.chunk.words.astype("<u8").tobytes()))
+        with self._transaction() as database:
+            database.execute("INSERT OR REPLACE INTO centers VALUES (?, ?)", row)
 
     def revealed(self, name: str, coin: bytes) -> None:
         """A client has revealed its coin for the start."""
@@ -300,6 +311,13 @@ def _introduction(value: object) -> events.Introduction:
 def _aligned(value: object) -> Aligned:
     data = _opened(value)
     return Aligned(int.from_bytes(data[:8], "little"), _ids(data[8:]))
+
+
+def _answer(value: object) -> events.CentersPart:
+    data = _opened(value)
+    words = np.frombuffer(data[73:], dtype="<u8").astype(np.uint64)
+    smallest = int.from_bytes(data[65:73], "little")
+    return events.CentersPart(data[:32], data[32:64], bool(data[64]), smallest, events.Chunk(0, len(words), words))
 
 
 def _ids(data: bytes) -> Ids:

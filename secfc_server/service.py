@@ -134,9 +134,11 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
 
     async def OpenCenters(self, request_iterator: AsyncIterator[pb.CentersChunk], context: Any) -> pb.CentersReceipt:
         async with rpc.refusing(context):
-            sender = self._caller(context)
+            sender, whole = self._caller(context), None
             async for message in request_iterator:
-                self.coordinator.open_centers(sender, wire.centers_from(message))
+                whole = self.coordinator.open_centers(sender, wire.centers_from(message))
+            if whole is not None:  # a receipt is given for what a restart does not lose
+                await self._keep(self._journal.answered, sender, whole)
         return pb.CentersReceipt()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:

@@ -180,7 +180,9 @@ def test_a_deadline_names_who_is_missing_and_the_same_commands_go_on(tmp_path: P
 @pytest.mark.slow
 def test_an_old_copy_of_the_journal_is_refused_with_advice_that_works(tmp_path: Path) -> None:
     parts = helpers.split(helpers.mixture(2000, 12, 5, seed=3), (500, 500, 500, 500))
-    made = helpers.describe(parts, 60, precision=8)  # seeding alone asks sixty times: long enough to be stopped in between
+    made = helpers.describe(
+        parts, 60, precision=8
+    )  # seeding alone asks sixty times: long enough to be stopped in between
     site = helpers.prepared(tmp_path, parts, made, environment={"SECFC_THREADS": "1"})
     state, copy = site.kit("server") / "state", tmp_path / "copy"
     try:

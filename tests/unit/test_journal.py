@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from secfc.errors import ConfigError, Unavailable
-from secfc.events import Introduction
+from secfc.events import CentersPart, Chunk, Introduction
 from secfc.lloyd import State
 from secfc_server.journal import FILE, Journal
 from secfc_server.lock import Lock
@@ -125,6 +125,19 @@ def test_a_journal_that_cannot_be_read_carries_nothing(tmp_path: Path, content: 
     (tmp_path / FILE).write_bytes(content)
     assert Journal.remove(tmp_path) == b""
     assert not (tmp_path / FILE).exists()
+
+
+def test_answers_about_the_centres_are_kept(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, DIGEST)
+    words = np.array([1, 2**63 + 5, 3], dtype=np.uint64)
+    journal.answered("a", CentersPart(b"s" * 32, b"d" * 32, True, 20, Chunk(0, 3, words)))
+    journal.answered("b", CentersPart(b"s" * 32, b"d" * 32, False, 0, Chunk(0, 0, words[:0])))
+    kept = Journal(tmp_path, DIGEST).begin().centers
+    assert sorted(kept) == ["a", "b"]
+    np.testing.assert_array_equal(kept["a"].chunk.words, words)
+    assert (kept["a"].session, kept["a"].digest, kept["a"].consents) == (b"s" * 32, b"d" * 32, True)
+    assert (kept["a"].smallest, kept["a"].chunk.total) == (20, 3)
+    assert (kept["b"].consents, kept["b"].chunk.total) == (False, 0)
 
 
 # --- a disk that is full or fails ------------------------------------------------------------------------------------------
