@@ -234,6 +234,13 @@ class Coordinator:
         member.seen = now
         return received
 
+    def contributed(self, sender: str, context: bytes) -> int:
+        """How many words of a client's share of the sum that is due have arrived."""
+        self.member(sender)
+        if self.phase is not Phase.UNION or self.alignment is None:
+            raise OutOfTurn("no sum is due now")
+        return self.alignment.contributed(self._index[sender], context)
+
     def published_piece(self, sender: str, before: bytes, offset: int, total: int, data: bytes) -> bytes:
         """A further piece of the IDs that a client publishes; returns all so far."""
         self.member(sender)
@@ -368,12 +375,13 @@ class Coordinator:
         member = self.member(sender)
         if self.phase is not Phase.ROUNDS or self.rounds is None or self.rounds.attempt is None:
             raise OutOfTurn("no distances are wanted now")
-        started = self.rounds.attempt.started
+        attempt, before = self.rounds.attempt, self.rounds.attempt.decoder.received(self._index[sender])
         complete = self.rounds.upload(self._index[sender], name, chunk, compute_seconds, now)
-        member.uploaded_bytes += chunk.words.nbytes
+        member.uploaded_bytes += 8 * (attempt.decoder.received(self._index[sender]) - before)
         member.seen = now
         if complete:
-            member.pace = (member.pace + now - started) / 2 if member.pace else now - started
+            taken = now - attempt.started
+            member.pace = (member.pace + taken) / 2 if member.pace else taken
         return complete
 
     def check_session(self, sender: str, session: bytes) -> None:

@@ -30,6 +30,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         self._change = asyncio.Event()
         self._seen = -1
         self._followers: dict[str, object] = {}
+        self._uploading: dict[str, object] = {}  # each client's latest upload
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = time.monotonic()
         self.broken: Unavailable | None = None  # why this process must end, and can go on when it is started again
@@ -52,6 +53,9 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             sender = self._caller(context)
             self.coordinator.connected(sender, request.instance, self.now())
         self.notify()
+        # Words of an upload whose connection broke may still be waiting to be read: dropped, since the client is told next
+        # how many have arrived, and goes on from there.
+        self._uploading.pop(sender, None)
         mark = self._followers[sender] = object()
         try:
             async for event in self._news(sender):
@@ -80,7 +84,10 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         received = 0
         async with rpc.refusing(context):
             sender = self._caller(context)
+            mark = self._uploading[sender] = object()
             async for message in request_iterator:
+                if self._uploading.get(sender) is not mark:
+                    raise Unavailable("you have connected again since; follow the job for what is due")
                 self.coordinator.check_session(sender, message.session)
                 name = (message.round, message.attempt)
                 try:
@@ -92,6 +99,12 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
                     raise
                 received = chunk.offset + len(chunk.words)
             self.work_if_ready()
+        return pb.UploadReply(received=received)
+
+    async def Contributed(self, request: pb.ContributedRequest, context: Any) -> pb.UploadReply:
+        received = 0
+        async with rpc.refusing(context):
+            received = self.coordinator.contributed(self._caller(context), request.context)
         return pb.UploadReply(received=received)
 
     async def Contribute(self, request_iterator: AsyncIterator[pb.SumChunk], context: Any) -> pb.UploadReply:

@@ -170,6 +170,12 @@ class UploadChunk(_message.Message):
     session: bytes
     def __init__(self, round: _Optional[int] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ..., compute_seconds: _Optional[float] = ..., session: _Optional[bytes] = ...) -> None: ...
 
+class ContributedRequest(_message.Message):
+    __slots__ = ("context",)
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    context: bytes
+    def __init__(self, context: _Optional[bytes] = ...) -> None: ...
+
 class SumChunk(_message.Message):
     __slots__ = ("context", "offset", "total", "words")
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
