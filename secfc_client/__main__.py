@@ -15,7 +15,7 @@ import click
 from secfc import __version__, config, exits, fixedpoint, identifiers, kernels, kit, logs, plan, textfile
 from secfc.centers import Opened
 from secfc.config import Federation
-from secfc.errors import ConfigError, DataError, InvalidInput, Refused
+from secfc.errors import ConfigError, DataError, InvalidInput, Refused, WentBack
 from secfc.logs import say
 from secfc_client import data, examine, naming, policy
 from secfc_client.guard import Guard
@@ -219,7 +219,7 @@ async def _run(
         job = asyncio.create_task(runner.run(partial(finish, participant)))
         if not await _wait(job, stopped, runner, style):
             await runner.stop("stopped by its operator")
-            click.echo("stopped; start the same command again to go on", err=True)
+            logs.last_words("stopped; start the same command again to go on", code=stopped.result(), error=False)
             return stopped.result()
         error = job.exception()
         if not isinstance(error, NewJob):
@@ -229,7 +229,7 @@ async def _run(
         participant, runner = prepare()
     if error is not None:
         known = blame(error)
-        await runner.stop(str(known) if known else "an unexpected error", refused=isinstance(known, Refused))
+        await runner.stop(str(known) if known else "an unexpected error", refused=isinstance(known, Refused | WentBack))
         raise known or error
     if await runner.done():
         store.finish(keep=keep)  # not before: until the server knows, the same command must be able to go on

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from secfc.config import Federation
 from secfc.distances import UNASSIGNED, Labels
-from secfc.errors import ConfigError, Malformed, OutOfTurn, Refused
+from secfc.errors import ConfigError, Malformed, OutOfTurn, Refused, WentBack
 from secfc.events import RoundRequest
 from secfc.framing import framed
 from secfc.leakage import Leakage
@@ -123,7 +123,10 @@ class Guard:
         """Whether it is the last request once more; raises if it does not go on from there."""
         now, last = (request.number, request.attempt), (self._asked.number, self._asked.attempt)
         if now < last or request.number < 1:
-            raise OutOfTurn("the server goes back to an earlier round")
+            raise WentBack(
+                "the server goes back to an earlier round, and this client answers none twice; if its journal is an old "
+                "copy, this job is over: begin a new one with secfc-server --new, then start the clients again"
+            )
         if not self.began and request.number > 1 and not self._away:
             raise OutOfTurn(f"the server begins with request {request.number}: it skips where the clients' coins begin")
         if now == last and question != self._asked.question:

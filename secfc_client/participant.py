@@ -88,6 +88,7 @@ class Participant:
         self.share_set = ShareSet(plan.code, rows, secrets.seed)
         self.finished: events.Finished | None = None
         self.failure = ""
+        self.failed_for_now = False  # the same commands, started again, may go on with the failed job
         self.session = b""
         self.members: tuple[events.Introduction, ...] = ()
         self._secrets, self._verify = secrets, verify
@@ -166,7 +167,7 @@ class Participant:
             case events.Finished():
                 self._finish(event)
             case events.Failed():
-                self.phase, self.failure = Phase.FAILED, event.reason
+                self.phase, self.failure, self.failed_for_now = Phase.FAILED, event.reason, event.again
             case events.Waiting():
                 pass
         return None

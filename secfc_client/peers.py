@@ -147,6 +147,7 @@ class Peers:
         """`tell(peer, reason)` reports a broken link to the server; an empty reason: it is back."""
         self._kit, self._participant, self._tell = kit, participant, tell
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._arrived: dict[str, int] = {}  # words that were there at the beginning of the last delivery
         self.sent_bytes = 0
 
     async def deliver_all(self) -> None:
@@ -164,7 +165,7 @@ class Peers:
                 group.create_task(self._fetch(exchange, owner))
 
     async def _fetch(self, exchange: Exchange, owner: str) -> None:
-        me, pause = self._participant, _FIRST_PAUSE
+        me, pause, arrived = self._participant, _FIRST_PAUSE, 0
         address = me.federation.client(owner).address
         share_set = me.share_id(owner)
         async with rpc.channel(self._kit, owner, address) as channel:
@@ -172,6 +173,8 @@ class Peers:
             while owner in me.missing():
                 try:
                     offset = me.progress(owner, me.session, share_set)
+                    if offset > arrived:  # as for deliveries
+                        arrived, pause = offset, _FIRST_PAUSE
                     request = pb.FetchRequest(session=me.session, share_set=share_set, offset=offset)
                     async for message in stub.Fetch(request, timeout=DELIVERY_SECONDS):
                         exchange.take(owner, message.session, message.share_set, wire.chunk_from(message))
@@ -187,7 +190,7 @@ class Peers:
 
     async def _deliver(self, peer: str) -> None:
         address = self._participant.federation.client(peer).address
-        pause, told, refusals = _FIRST_PAUSE, "", 0
+        pause, told, refusals, arrived = _FIRST_PAUSE, "", 0, 0
         async with rpc.channel(self._kit, peer, address) as channel:
             stub = grpc_stubs.ShareExchangeStub(channel)
             while True:
@@ -203,6 +206,10 @@ class Peers:
                         raise
                 except Unavailable as error:
                     told = await self._complain(peer, address, error, told)
+                    if (
+                        self._arrived.get(peer, 0) > arrived
+                    ):  # a link that breaks often, but carries something in between
+                        arrived, pause, refusals = self._arrived[peer], _FIRST_PAUSE, 0
                 await asyncio.sleep(pause * random.uniform(0.7, 1.3))
                 pause = min(2 * pause, _LONGEST_PAUSE)
         if told:
@@ -216,6 +223,7 @@ class Peers:
             stage = me.stage
             request = pb.ProgressRequest(session=me.session, share_set=stage.id)
             known = await stub.Progress(request, timeout=CALL_SECONDS, wait_for_ready=False)
+            self._arrived[peer] = known.received
             words = await asyncio.to_thread(stage.outgoing, me.peer(peer))
             if known.received < len(words) or not len(words):
                 chunks = self._chunks(me.session, stage.id, words, known.received)

@@ -20,7 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from secfc import events, identifiers, rpc, wire
 from secfc.config import SERVER
-from secfc.errors import AlreadyJoined, JobFailed, OutOfTurn, SecfcError, Unavailable
+from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, SecfcError, Unavailable
 from secfc.field import Words
 from secfc.kit import Kit
 from secfc.logs import say
@@ -34,6 +34,7 @@ from secfc_client.store import Store
 log = logging.getLogger("secfc.client")
 GOODBYE_SECONDS = 20.0
 SILENCE_SECONDS = 40.0  # the server gives a sign of life every 10 s
+_GAPS = 5
 TAKEOVER_SECONDS = rpc.GONE_SECONDS + 10.0
 
 
@@ -156,6 +157,8 @@ class Runner:
             except AlreadyJoined as error:
                 await self._wait_for_takeover(error)
         if self._participant.phase is Phase.FAILED:
+            if self._participant.failed_for_now:
+                raise Unavailable(f"the job has stopped: {self._participant.failure}")
             raise JobFailed(f"the job has failed: {self._participant.failure}")
 
     async def _wait_for_takeover(self, error: AlreadyJoined) -> None:
@@ -283,6 +286,9 @@ class Runner:
                 say(log, f"round {event.number}", attempt=event.attempt, columns=len(event.columns))
             case events.Finished():
                 say(log, "finished", rounds=event.rounds, converged=event.converged, inertia=event.inertia)
+                if not event.converged:
+                    limit = self._kit.federation.max_rounds
+                    say(log, f"stopped after max_rounds = {limit}; not converged", level=logging.WARNING)
             case events.Opened():
                 if event.offset + len(event.data) == event.total:
                     found = {"rows": event.left} if event.step == 0 else {"ids": event.total // 16, "left": event.left}
@@ -356,21 +362,18 @@ class Runner:
     async def _contribute(self) -> None:
         """Our share of the sum that is due, until the server has it or says that it needs it no more."""
         context, words = await asyncio.to_thread(self._participant.contribution)
+        gaps = 0
         while True:
             try:
-                chunks = (
-                    pb.SumChunk(
-                        context=context, offset=chunk.offset, total=chunk.total, words=wire.word_bytes(chunk.words)
-                    )
-                    for chunk in wire.chunks(words)
-                )
-                await self._stub.Contribute(chunks, timeout=DELIVERY_SECONDS)
+                known = await self._stub.Contributed(pb.ContributedRequest(context=context), timeout=CALL_SECONDS)
+                await self._stub.Contribute(_sum_chunks(context, words, known.received), timeout=DELIVERY_SECONDS)
                 return
             except aio.AioRpcError as error:
                 refused = rpc.error_of(error, "the server")
                 if isinstance(refused, OutOfTurn):  # opened meanwhile: the news of it is on its way
                     return
-                if not isinstance(refused, Unavailable):
+                gaps += isinstance(refused, Malformed)  # a server that restarted in between has none of it
+                if not isinstance(refused, Unavailable | Malformed) or gaps > _GAPS:
                     raise refused from None
                 await asyncio.sleep(0.5)
 
@@ -423,6 +426,11 @@ class Runner:
                 compute_seconds=seconds,
                 session=self._participant.session,
             )
+
+
+async def _sum_chunks(context: bytes, words: Words, first: int) -> AsyncIterator[pb.SumChunk]:
+    for chunk in wire.chunks(words, first):
+        yield pb.SumChunk(context=context, offset=chunk.offset, total=chunk.total, words=wire.word_bytes(chunk.words))
 
 
 def blame(error: BaseException) -> SecfcError | None:

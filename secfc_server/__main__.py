@@ -21,6 +21,7 @@ from secfc.v1 import secfc_pb2, secfc_pb2_grpc
 from secfc_server import progress, result
 from secfc_server.coordinator import Coordinator, Deadlines, Phase
 from secfc_server.journal import Journal
+from secfc_server.lock import Lock
 from secfc_server.service import Service
 
 log = logging.getLogger("secfc.server")
@@ -72,10 +73,14 @@ def command(
     folder = out or kit_path
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; create it or choose another --out")
+    for name in (result.FILE, result.PUBLISHED, CENTERS_FILE):
+        textfile.preflight(folder / name, "choose another --out")
     kernels.warm()  # before anybody is waited for: compiling holds up every other thread
     deadlines = replace(Deadlines(), join=join_timeout, share=share_timeout, round=round_timeout)
-    loaded.pins.remember(state or kit_path / "state")
-    journal = _open(state or kit_path / "state", loaded, new)
+    state = state or kit_path / "state"
+    lock = Lock(state)  # before anything there is looked at, let alone removed
+    loaded.pins.remember(state)
+    journal = _open(state, loaded, new)
     kept = journal.begin()
     coordinator = Coordinator(
         loaded.federation,
@@ -97,15 +102,17 @@ def command(
         coins=kept.coins,
         opened=kept.opened,
         published=kept.published,
+        centers=kept.centers,
         liars=kept.liars,
     )
     _tell_resumed(coordinator)
     job = _Job(loaded, coordinator, journal, folder, bind or loaded.federation.server.bind, log_format, quiet)
     code = asyncio.run(job.run(reflect))
+    lock.release()
     if as_json:
         click.echo(json.dumps(job.described()))
     if code:
-        click.echo("stopped; start the same command again to go on", err=True)
+        logs.last_words("stopped; start the same command again to go on", code=code, error=False)
     elif coordinator.failure is not None:
         raise coordinator.failure
     return code
@@ -150,7 +157,6 @@ class _Job:
         self._journal = journal
         self._style = (log_format, quiet)
         self._started = time.monotonic()
-        self._resumed_finished = coordinator.phase is Phase.FINISHED and not coordinator.missing()
 
     def described(self) -> dict[str, object]:
         return result.describe(self._coordinator, time.monotonic() - self._started)
@@ -185,6 +191,8 @@ class _Job:
                 if line is not None:
                     line.update(monitor.line())
                 await asyncio.wait({stopped}, timeout=0.1)
+                if service.broken is not None:  # like SIGTERM: followers lose the connection, and try on
+                    raise service.broken
                 if stopped.done():
                     return await self._stop(service, stopped.result())
             monitor.look(service.now())
@@ -213,18 +221,20 @@ class _Job:
         deadline = service.now() + self._coordinator.deadlines.finish
         while self._coordinator.missing() and service.now() < deadline and not stopped.done():
             await asyncio.wait({stopped}, timeout=0.05)
+            if service.broken is not None:
+                raise service.broken
         if self._coordinator.missing():
             say(log, "labels not fetched", level=logging.WARNING, missing=self._coordinator.missing())
 
     def _open_centers(self) -> None:
         """Write the centres if the federation lets the server see them and enough clients have consented."""
         federation, path = self._kit.federation, self._folder / CENTERS_FILE
-        if federation.centers != config.SERVER or self._resumed_finished:
+        if federation.centers != config.SERVER:
             return
-        textfile.remove(path, "choose another --out")  # an earlier job's centres are not this one's
         try:
             opened = self._coordinator.opened_centers()
         except (JobFailed, PeerError) as error:
+            textfile.remove(path, "choose another --out")  # an earlier job's centres are not this one's
             say(log, str(error), level=logging.WARNING)
             return
         names = federation.feature_names or [f"x{f + 1}" for f in range(federation.features)]

@@ -100,20 +100,22 @@ class Alignment:
         layout = self._layout()
         if chunk.total != layout.words:
             raise Malformed(f"a share of {layout.words} words is due, not of {chunk.total}")
-        known = self._incoming.get(client)
-        received = known.received if known else 0
-        if received == layout.words:  # sent again after a lost connection
-            return received
-        if chunk.offset == 0:
-            known, received = None, 0
-        if chunk.offset != received:
+        received = self.contributed(client, context)
+        if chunk.offset > received:
             raise Malformed(f"words from offset {received} are due, not from {chunk.offset}")
-        layout.check(chunk.words, chunk.offset)
-        if known is None:
-            known = self._incoming[client] = _Incoming(np.empty(layout.words, np.uint64))
-        known.words[received : received + len(chunk.words)] = chunk.words
-        known.received += len(chunk.words)
+        words = chunk.words[received - chunk.offset :]  # what is here already is sent again after a lost connection
+        layout.check(words, received)
+        known = self._incoming.setdefault(client, _Incoming(np.empty(layout.words, np.uint64)))
+        known.words[received : received + len(words)] = words
+        known.received += len(words)
         return known.received
+
+    def contributed(self, client: int, context: bytes) -> int:
+        """How many words of a client's share of the sum that is due have arrived."""
+        if self.finished or self._busy or context != self.context:
+            raise OutOfTurn("this sum is not due; follow the job for what is")
+        known = self._incoming.get(client)
+        return known.received if known else 0
 
     def take_work(self) -> Opening | None:
         """The opening of the sum that is due, once every client's share is here; handed out once."""

@@ -99,8 +99,9 @@ class Coordinator:
         if member.introduction and member.instance != instance and member.connected:
             raise AlreadyJoined(f"another process has joined as {sender} and is alive; stop it first")
         self._verify(introduction)
-        if self.failure is not None:
-            raise JobFailed(str(self.failure))
+        if self.failure is not None:  # whoever comes too late keeps trying if the server, started again, will go on
+            again = isinstance(self.failure, Unavailable)
+            raise (Unavailable if again else JobFailed)(str(self.failure))
         if self.phase is Phase.JOINING:
             self._check_rows(sender, introduction)
             self._check_features(sender, introduction)
@@ -265,6 +266,13 @@ class Coordinator:
         member.seen = now
         return received
 
+    def contributed(self, sender: str, context: bytes) -> int:
+        """How many words of a client's share of the sum that is due have arrived."""
+        self.member(sender)
+        if self.phase is not Phase.UNION or self.alignment is None:
+            raise OutOfTurn("no sum is due now")
+        return self.alignment.contributed(self._index[sender], context)
+
     def published_piece(self, sender: str, before: bytes, offset: int, total: int, data: bytes) -> bytes:
         """A further piece of the IDs that a client publishes; returns all so far."""
         self.member(sender)
@@ -345,6 +353,7 @@ class Coordinator:
         coins: Mapping[str, bytes] | None = None,
         opened: Sequence[Aligned] = (),
         published: Mapping[str, Ids] | None = None,
+        centers: Mapping[str, events.CentersPart] | None = None,
         liars: Collection[str] = (),
     ) -> None:
         """Go on with a job that an earlier process of this server began. `starts` counts the processes before; `leakage`
@@ -370,6 +379,8 @@ class Coordinator:
         self.rounds = self._rounds(clustering)
         self.rounds.records = list(records)
         self._enter(Phase.FINISHED if self.rounds.done else Phase.ROUNDS, now)
+        for name, answer in (centers or {}).items():
+            self.open_centers(name, answer)
 
     def _ask(self, rounds: Rounds, now: float) -> None:
         names = [name for name, member in self.members.items() if member.ready and name not in self.liars]
@@ -398,12 +409,13 @@ class Coordinator:
         member = self.member(sender)
         if self.phase is not Phase.ROUNDS or self.rounds is None or self.rounds.attempt is None:
             raise OutOfTurn("no distances are wanted now")
-        started = self.rounds.attempt.started
+        attempt, before = self.rounds.attempt, self.rounds.attempt.decoder.received(self._index[sender])
         complete = self.rounds.upload(self._index[sender], name, chunk, compute_seconds, now)
-        member.uploaded_bytes += chunk.words.nbytes
+        member.uploaded_bytes += 8 * (attempt.decoder.received(self._index[sender]) - before)
         member.seen = now
         if complete:
-            member.pace = (member.pace + now - started) / 2 if member.pace else now - started
+            taken = now - attempt.started
+            member.pace = (member.pace + taken) / 2 if member.pace else taken
         return complete
 
     def check_session(self, sender: str, session: bytes) -> None:
@@ -414,8 +426,8 @@ class Coordinator:
         if session != self._session:
             raise OutOfTurn("this upload belongs to another job; follow this one for its rounds")
 
-    def open_centers(self, sender: str, part: events.CentersPart) -> None:
-        """A piece of a client's answer to opening the centres, if the server may see them."""
+    def open_centers(self, sender: str, part: events.CentersPart) -> events.CentersPart | None:
+        """A piece of a client's answer to opening the centres, if the server may see them; the whole once it is complete."""
         self.member(sender)
         if self.federation.centers != SERVER:
             raise OutOfTurn("the centres of this federation are not for the server")
@@ -425,6 +437,7 @@ class Coordinator:
             labels = self.rounds.clustering.labels
             self.centers = Gathering(self.federation, self.plan, self._session, labels, self._introductions())
         self.centers.take(self._index[sender], part)
+        return self.centers.answer(self._index[sender])
 
     def opened_centers(self) -> Opened:
         """The centres, from what clients have given; raises JobFailed, saying who is lacking, or Malformed."""
@@ -613,7 +626,7 @@ class Coordinator:
             out += self._round_news(self.rounds, sender, cursor, now)
         if self.phase in (Phase.FINISHED, Phase.FAILED) and not cursor.ended:
             cursor.ended = True
-            out.append(events.Failed(str(self.failure)) if self.failure else self._finished())
+            out.append(self._failed(self.failure) if self.failure else self._finished())
         waiting = events.Waiting(self.phase.value, self.missing())
         idle = self.phase in (Phase.JOINING, Phase.AGREEING, Phase.UNION, Phase.SHARING) or self.short
         if idle and waiting != cursor.waiting:
@@ -639,6 +652,10 @@ class Coordinator:
                 out.append(question)
                 cursor.asked = rounds.attempt.name
         return out
+
+    @staticmethod
+    def _failed(failure: SecfcError) -> events.Failed:
+        return events.Failed(str(failure), again=isinstance(failure, Unavailable))
 
     def _finished(self) -> events.Finished:
         if self.rounds is None or not self.rounds.records:

@@ -1,8 +1,8 @@
 """What the server must not forget: a SQLite file (WAL) that is brought up to date before anything depends on it.
 
 Kept: which federation the job belongs to, everybody's introduction, agreement and coin, what was opened while IDs were
-aligned, who has its labels, who has lied, and after every completed request the clustering's state, its record and the
-leakage meter, which outlives the job. Not kept: what clients
+aligned, who has its labels, who has lied, what each client answered to opening the centres, and after every completed request
+the clustering's state, its record and the leakage meter, which outlives the job. Not kept: what clients
 tell again when they come back, and uploads, distances and attempts, which a restarted server asks for again. `epoch` counts
 the server's starts; attempts are numbered from it, so that no restart reuses an attempt's number. Every value carries a
 digest of itself: a file that was damaged without SQLite's noticing is refused, rather than clustered on.
@@ -14,16 +14,17 @@ import hashlib
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from secfc import events
-from secfc.errors import ConfigError
+from secfc import events, limits
+from secfc.errors import ConfigError, Unavailable
 from secfc.identifiers import Ids
 from secfc.lloyd import State
 from secfc_server.alignment import Result as Aligned
@@ -37,10 +38,13 @@ CREATE TABLE IF NOT EXISTS agreements (name TEXT PRIMARY KEY, agreed BLOB NOT NU
 CREATE TABLE IF NOT EXISTS coins (name TEXT PRIMARY KEY, coin BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS opened (step INTEGER PRIMARY KEY, ids BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS published (name TEXT PRIMARY KEY, ids BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS centers (name TEXT PRIMARY KEY, answer BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), fields BLOB NOT NULL, labels BLOB NOT NULL);
 """
 _VERSION = b"4"
+_PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM)
+_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)  # seconds between tries at what passes by itself
 _SEAL = 16  # bytes of a value's digest
 _BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature", "features")
 
@@ -58,6 +62,7 @@ class Kept:
     records: list[RoundRecord]
     opened: list[Aligned] = field(default_factory=list)
     published: dict[str, Ids] = field(default_factory=dict)
+    centers: dict[str, events.CentersPart] = field(default_factory=dict)
     liars: tuple[str, ...] = ()
     leakage: bytes = b""
 
@@ -83,7 +88,7 @@ class Journal:
             raise ConfigError(f"{self.path}: written by another version; finish that job with it, or remove the file")
         if owner not in (None, digest):
             raise ConfigError(
-                f"{self.path}: belongs to a job of another federation.toml; use --new, or another --state"
+                f"{self.path}: belongs to a job of another federation.toml; use --new for a new job, or another --state"
             )
         self._put(version=_VERSION, federation=digest)
 
@@ -98,6 +103,7 @@ class Journal:
             coins = self._database.execute("SELECT name, coin FROM coins").fetchall()
             records = self._database.execute("SELECT record FROM rounds ORDER BY number").fetchall()
             published = self._database.execute("SELECT name, ids FROM published").fetchall()
+            centers = self._database.execute("SELECT name, answer FROM centers").fetchall()
             opened = self._database.execute("SELECT ids FROM opened ORDER BY step").fetchall()
             return Kept(
                 epoch=epoch,
@@ -109,6 +115,7 @@ class Journal:
                 records=[_record(text) for (text,) in records],
                 opened=[_aligned(value) for (value,) in opened],
                 published={name: _ids(_opened(ids)) for name, ids in published},
+                centers={name: _answer(answer) for name, answer in centers},
                 liars=_names(self._fact("liars") or b"[]"),
                 leakage=self._fact("leakage") or b"",
             )
@@ -137,6 +144,13 @@ class Journal:
             database.execute(
                 "INSERT OR REPLACE INTO published VALUES (?, ?)", (name, _sealed(ids.astype("<u8").tobytes()))
             )
+
+    def answered(self, name: str, answer: events.CentersPart) -> None:
+        """A client's whole answer to opening the centres: it gives it once, and may be gone when it is needed."""
+        head = answer.session + answer.digest + bytes([answer.consents]) + answer.smallest.to_bytes(8, "little")
+        row = (name, _sealed(head + answer.chunk.words.astype("<u8").tobytes()))
+        with self._transaction() as database:
+            database.execute("INSERT OR REPLACE INTO centers VALUES (?, ?)", row)
 
     def revealed(self, name: str, coin: bytes) -> None:
         """A client has revealed its coin for the start."""
@@ -199,24 +213,65 @@ class Journal:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock, self._translated():
-            self._database.execute("BEGIN IMMEDIATE")
+            self._begin()
             try:
                 yield self._database
                 self._database.execute("COMMIT")
             except BaseException:
-                self._database.execute("ROLLBACK")
+                with suppress(sqlite3.Error):  # SQLite may have rolled back already; that must not hide the cause
+                    self._database.execute("ROLLBACK")
                 raise
+
+    def _begin(self) -> None:
+        """Begin to write; tried again for a while where SQLite cannot open a file, as when descriptors are short."""
+        for pause in (*_PAUSES, None):
+            try:
+                self._database.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if pause is None or _primary(error) not in _PASSING:
+                    raise
+                time.sleep(pause)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
-            raise ConfigError(
-                f"{self.path}: the journal cannot be used ({error}); free the disk or use --new"
-            ) from None
+        except sqlite3.Error as error:
+            raise self._failure(error) from None
+        except OSError as error:
+            raise limits.failure(error, f"{self.path}: the journal cannot be used", "choose another --state") from None
         except (ValueError, KeyError, TypeError):
-            raise ConfigError(f"{self.path}: the journal is damaged; use --new to begin the job again") from None
+            raise self._damaged("a value is not what was written") from None
+
+    def _failure(self, error: sqlite3.Error) -> ConfigError | Unavailable:
+        """What a person can do about it. A new job is the last resort, for a journal from which none can go on."""
+        code, name = _primary(error), getattr(error, "sqlite_errorname", type(error).__name__)
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return self._damaged(f"{error}, {name}")
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+            return ConfigError(f"{self.path}: the journal cannot be written ({error}, {name}); make it writable")
+        if code in (
+            sqlite3.SQLITE_ERROR,
+            sqlite3.SQLITE_SCHEMA,
+            sqlite3.SQLITE_MISMATCH,
+        ):  # tables that are none of ours
+            return self._damaged(f"{error}, {name}")
+        return Unavailable(
+            f"{self.path}: the journal cannot be written ({error}, {name}); make room on that disk or see what is wrong "
+            "with it, then start the same command again: the job goes on from its last completed round"
+        )
+
+    def _damaged(self, how: str) -> ConfigError:
+        return ConfigError(
+            f"{self.path}: the journal is damaged ({how}), and this job cannot go on; begin a new one with --new, then start "
+            "the clients again"
+        )
+
+
+def _primary(error: sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 if the error does not come from there."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _leakage_of(path: Path) -> bytes:
@@ -271,6 +326,13 @@ def _agreed(value: object) -> events.Agreed:
 def _aligned(value: object) -> Aligned:
     data = _opened(value)
     return Aligned(int.from_bytes(data[:8], "little"), _ids(data[8:]))
+
+
+def _answer(value: object) -> events.CentersPart:
+    data = _opened(value)
+    words = np.frombuffer(data[73:], dtype="<u8").astype(np.uint64)
+    smallest = int.from_bytes(data[65:73], "little")
+    return events.CentersPart(data[:32], data[32:64], bool(data[64]), smallest, events.Chunk(0, len(words), words))
 
 
 def _ids(data: bytes) -> Ids:

@@ -43,6 +43,9 @@ class Monitor:
             say(log, c.phase.value, rows=c.rows, missing=c.missing())
             if self._over() and c.rounds is not None:
                 say(log, c.rounds.leakage.text())
+            if c.phase is Phase.FINISHED and c.rounds is not None and not c.rounds.clustering.converged:
+                text = f"stopped after max_rounds = {c.federation.max_rounds}; not converged"
+                say(log, text, level=logging.WARNING, changed=c.rounds.records[-1].changed if c.rounds.records else 0)
         elif not self._over() and (now - self._reminded > REMIND_SECONDS or (c.short and not self._short)):
             self._reminded = now
             say(log, "waiting", phase=c.phase.value, missing=c.missing(), broken=c.broken_links())

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from secfc import config, events, rpc, wire
+from secfc import config, events, limits, rpc, wire
 from secfc.errors import ConfigError, JobFailed, Malformed, SecfcError, Unavailable, WrongSender
 from secfc.logs import say
 from secfc.v1 import secfc_pb2 as pb
@@ -30,8 +30,10 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         self._change = asyncio.Event()
         self._seen = -1
         self._followers: dict[str, object] = {}
+        self._uploading: dict[str, object] = {}  # each client's latest upload
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = time.monotonic()
+        self.broken: Unavailable | None = None  # why this process must end, and can go on when it is started again
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -51,6 +53,9 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             sender = self._caller(context)
             self.coordinator.connected(sender, request.instance, self.now())
         self.notify()
+        # Words of an upload whose connection broke may still be waiting to be read: dropped, since the client is told next
+        # how many have arrived, and goes on from there.
+        self._uploading.pop(sender, None)
         mark = self._followers[sender] = object()
         try:
             async for event in self._news(sender):
@@ -79,7 +84,10 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         received = 0
         async with rpc.refusing(context):
             sender = self._caller(context)
+            mark = self._uploading[sender] = object()
             async for message in request_iterator:
+                if self._uploading.get(sender) is not mark:
+                    raise Unavailable("you have connected again since; follow the job for what is due")
                 self.coordinator.check_session(sender, message.session)
                 name = (message.round, message.attempt)
                 try:
@@ -91,6 +99,12 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
                     raise
                 received = chunk.offset + len(chunk.words)
             self.work_if_ready()
+        return pb.UploadReply(received=received)
+
+    async def Contributed(self, request: pb.ContributedRequest, context: Any) -> pb.UploadReply:
+        received = 0
+        async with rpc.refusing(context):
+            received = self.coordinator.contributed(self._caller(context), request.context)
         return pb.UploadReply(received=received)
 
     async def Contribute(self, request_iterator: AsyncIterator[pb.SumChunk], context: Any) -> pb.UploadReply:
@@ -136,9 +150,11 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
 
     async def OpenCenters(self, request_iterator: AsyncIterator[pb.CentersChunk], context: Any) -> pb.CentersReceipt:
         async with rpc.refusing(context):
-            sender = self._caller(context)
+            sender, whole = self._caller(context), None
             async for message in request_iterator:
-                self.coordinator.open_centers(sender, wire.centers_from(message))
+                whole = self.coordinator.open_centers(sender, wire.centers_from(message))
+            if whole is not None:  # a receipt is given for what a restart does not lose
+                await self._keep(self._journal.answered, sender, whole)
         return pb.CentersReceipt()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
@@ -152,10 +168,17 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         """Write to the journal. If that fails the server ends, not the caller: what is not kept must not be relied on."""
         try:
             await asyncio.to_thread(write, *what)
-        except ConfigError as error:
+        except (ConfigError, Unavailable) as error:
+            self._end(error)
+            raise Unavailable("the server cannot keep its journal, and stops; its log says why") from None
+
+    def _end(self, error: SecfcError) -> None:
+        """What this machine lacks ends this process and not the job: clients try on until it is started again."""
+        if isinstance(error, Unavailable):
+            self.broken = self.broken or error
+        else:
             self.coordinator.fail(error, self.now())
             self.notify()
-            raise Unavailable("the server cannot keep its journal, and stops; its log says why") from None
 
     # --- driving -----------------------------------------------------------------------------------------------------
 
@@ -213,8 +236,12 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         try:
             await due
         except SecfcError as error:
-            self.coordinator.fail(error, self.now())
-        except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
+            self._end(error)
+        except OSError as error:
+            self._end(limits.failure(error, "the server's machine cannot go on", "see what is wrong with it"))
+        except MemoryError:
+            self._end(Unavailable("the server is out of memory; make room, then start the same command again to go on"))
+        except (ArithmeticError, RuntimeError, ValueError) as error:
             say(log, "decoding failed", level=logging.ERROR, error=repr(error))
             self.coordinator.fail(
                 JobFailed(f"the server could not decode a round ({type(error).__name__})"), self.now()
@@ -229,7 +256,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
     async def _leave_out(self, sender: str) -> None:
         """One that sends what cannot be an upload is a liar, if the plan allows for one more; else it counts as lost."""
         if self.coordinator.suspects([sender]) != self.coordinator.liars:
-            await asyncio.to_thread(self._journal.liars, self.coordinator.suspects([sender]))
+            await self._keep(self._journal.liars, self.coordinator.suspects([sender]))
             self.coordinator.leave_out([sender], self.now())
             self.notify()
 

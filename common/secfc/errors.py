@@ -10,6 +10,7 @@
     │   ├── WrongSender             the certificate's name does not fit what the message claims
     │   ├── Malformed               sizes, offsets, residues or words that no honest party sends
     │   ├── OutOfTurn               the right kind of message at the wrong round, attempt or phase
+    │   │   └── WentBack            the server asks for what was answered before; no waiting and no restart heals that
     │   ├── AlreadyJoined           another live process has joined under this name
     │   └── Refused                 nothing is wrong with it, but this site's own policy does not allow it; names the rule
     ├── Unavailable                 somebody or something could not be reached before the deadline; names whom
@@ -59,6 +60,10 @@ class Malformed(PeerError, ValueError):
 
 class OutOfTurn(PeerError):
     """The right kind of message at the wrong round, attempt or phase."""
+
+
+class WentBack(OutOfTurn):
+    """The server goes back to a round that we have answered."""
 
 
 class AlreadyJoined(PeerError):

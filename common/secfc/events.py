@@ -197,9 +197,10 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """The job is over without a result."""
+    """The job is over without a result; `again`: the same commands, started again, may go on with it."""
 
     reason: str
+    again: bool = False
 
 
 Event = Waiting | Roster | Agreements | Opened | Reveals | Assignment | RoundRequest | Finished | Failed

@@ -158,6 +158,9 @@ class Local:
     def last_words(self, party: str) -> str:
         """The last line a party wrote."""
         lines = self.log(party).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        if lines and lines[-1].startswith("{") and lines[-1].endswith("}"):
+            last = json.loads(lines[-1])
+            return ("error: " if last["level"] == "error" else "") + str(last["event"])[:500]
         return lines[-1][:500] if lines else "it wrote nothing"
 
     def labels(self) -> npt.NDArray[np.int32]:

@@ -7,12 +7,14 @@ import logging
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any, TextIO
 
 from rich.console import Console
 from rich.status import Status
 
 FORMATS = ("text", "json")
+_OTHERS = ("grpc", "asyncio", "concurrent.futures")  # what the libraries we run on may have to say
 
 
 def say(logger: logging.Logger, event: str, *, level: int = logging.INFO, **fields: Any) -> None:
@@ -24,7 +26,8 @@ class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         head = {"time": time, "level": record.levelname.lower(), "part": record.name, "event": record.getMessage()}
-        return json.dumps(head | getattr(record, "fields", {}), default=str)
+        trouble = {"traceback": self.formatException(record.exc_info)} if record.exc_info else {}
+        return json.dumps(head | getattr(record, "fields", {}) | trouble, default=str)
 
 
 class _Text(logging.Formatter):
@@ -32,7 +35,8 @@ class _Text(logging.Formatter):
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         fields = "".join(f"  {name}={_show(value)}" for name, value in getattr(record, "fields", {}).items())
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
-        return f"{time} {mark}{record.getMessage()}{fields}"
+        trouble = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return f"{time} {mark}{record.getMessage()}{fields}{trouble}"
 
 
 def _show(value: Any) -> str:
@@ -44,13 +48,34 @@ def _show(value: Any) -> str:
 
 
 def configure(style: str, quiet: bool, stream: TextIO | None = None) -> None:
-    """Send the logs of `secfc*` to standard error; `quiet` keeps warnings and errors only."""
+    """Send the logs of `secfc*` and warnings of the libraries below to standard error; `quiet` keeps warnings and errors."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if style == "json" else _Text())
-    root = logging.getLogger("secfc")
-    root.handlers = [handler]
-    root.setLevel(logging.WARNING if quiet else logging.INFO)
-    root.propagate = False
+    for name in ("secfc", *_OTHERS):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.WARNING if quiet or name in _OTHERS else logging.INFO)
+    if style == "json":
+        sys.excepthook = _uncaught
+
+
+def for_machines() -> bool:
+    """Whether logs are written as JSON."""
+    return any(isinstance(handler.formatter, _Json) for handler in logging.getLogger("secfc").handlers)
+
+
+def last_words(text: str, *, code: int, error: bool = True) -> None:
+    """The line that a program ends with, on standard error: for a machine if its logs are, else for a person."""
+    if for_machines():
+        level = logging.ERROR if error else logging.WARNING
+        say(logging.getLogger("secfc"), text, level=level, exit_code=code)
+    else:
+        sys.stderr.write(f"error: {text}\n" if error else f"{text}\n")
+        sys.stderr.flush()
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    logging.getLogger("secfc").critical("an unexpected error", exc_info=(kind, error, trace))
 
 
 def terminal(style: str, quiet: bool) -> AbstractContextManager[Status | None]:

@@ -104,6 +104,15 @@ class Gathering:
             raise Malformed(f"{due} words are due for the centres, not {part.chunk.total}")
         return _Answer(part.smallest if part.consents else None, np.zeros(due, dtype=np.uint64))
 
+    def answer(self, client: int) -> events.CentersPart | None:
+        """A client's whole answer as one piece, which `take` takes again after a restart; None until it is complete."""
+        known = self._answers.get(client)
+        if known is None or not known.complete:
+            return None
+        consents, smallest = _told(known)
+        chunk = events.Chunk(0, len(known.words), known.words)
+        return events.CentersPart(self._session, self._digest, consents, smallest, chunk)
+
     # --- what comes of it -------------------------------------------------------------------------------------------------
 
     @property

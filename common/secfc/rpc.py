@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from secfc import admission, config, wire
+from secfc import admission, config, limits, wire
 from secfc.errors import (
     AlreadyJoined,
     InvalidInput,
@@ -42,8 +42,11 @@ _COMMON = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]
+HANDSHAKE_SECONDS = 20  # for a peer to show its certificate, over the slowest of lines too
+
 _SERVER = [
     *_COMMON,
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
     ("grpc.http2.min_ping_interval_without_data_ms", 20_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),
@@ -86,8 +89,11 @@ def error_of(error: aio.AioRpcError, whom: str) -> SecfcError:
 
 
 def server(kit: Kit) -> aio.Server:
-    """A gRPC server, not listening yet; it answers nobody whose certificate is not in force."""
-    return aio.server(interceptors=[admission.Admission(partial(_judge, kit), refusing)], options=_SERVER)
+    """A gRPC server, not listening yet; it answers nobody whose certificate is not in force. Who connects and shows no
+    certificate is turned away after HANDSHAKE_SECONDS, and at once beyond `limits.connections`, so that descriptors are left
+    for our files and for those who have one."""
+    options = [*_SERVER, ("grpc.max_allowed_incoming_connections", limits.connections())]
+    return aio.server(interceptors=[admission.Admission(partial(_judge, kit), refusing)], options=options)
 
 
 def listen(listener: aio.Server, kit: Kit, bind: str) -> int:
@@ -153,6 +159,9 @@ async def refusing(context: Any) -> AsyncIterator[None]:
         await context.abort(status_of(error), str(error))
     except aio.AbortError:
         raise
+    except (OSError, MemoryError) as error:  # what our machine lacks is not the caller's fault, and may pass
+        say(log, "cannot answer a call", level=logging.WARNING, caller=_shown(context), reason=str(error))
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "it is short of descriptors, memory or disk; try again")
     except Exception:  # the boundary: a peer is told that we failed, our log how
         log.exception("an internal error while answering a call")
         await context.abort(grpc.StatusCode.INTERNAL, "internal error; the log of that party says more")

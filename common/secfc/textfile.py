@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
+from secfc import limits
 from secfc.errors import ConfigError
 
 
@@ -15,7 +17,21 @@ def write(path: Path, text: str, cure: str) -> None:
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); {cure}") from None
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise limits.failure(error, f"{path}: cannot be written", cure) from None
+
+
+def preflight(path: Path, cure: str) -> None:
+    """Raise now what `write` would raise later, without touching a file that is there."""
+    if path.is_dir():
+        raise ConfigError(f"{path}: cannot be written (it is a folder); {cure}")
+    trial = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        trial.write_text("")
+        trial.unlink()
+    except OSError as error:
+        raise limits.failure(error, f"{path}: cannot be written", cure) from None
 
 
 def replace(path: Path, content: bytes, cure: str) -> None:

@@ -18,6 +18,7 @@ from secfc.field import CHUNK_WORDS, Words
 from secfc.v1 import secfc_pb2 as pb
 
 CHUNK_BYTES = 8 * CHUNK_WORDS
+FIRST_WORDS = 1 << 12  # of a stream's first pieces: 32 KiB
 MAX_CLIENTS = 2047
 MAX_TEXT = 500
 MAX_CERTIFICATE = 16 << 10
@@ -122,7 +123,7 @@ def event_to(value: events.Event) -> pb.Event:
                 )
             )
         case events.Failed():
-            return pb.Event(failed=pb.Failed(reason=value.reason))
+            return pb.Event(failed=pb.Failed(reason=value.reason, again=value.again))
 
 
 def event_from(message: pb.Event) -> events.Event:
@@ -138,7 +139,7 @@ def event_from(message: pb.Event) -> events.Event:
         "assignment": _assignment,
         "round": _round,
         "finished": _finished,
-        "failed": lambda m: events.Failed(line(m.reason)),
+        "failed": lambda m: events.Failed(line(m.reason), m.again),
     }
     event: events.Event = readers[kind](getattr(message, kind))
     return event
@@ -211,12 +212,17 @@ def _finished(message: pb.Finished) -> events.Finished:
 
 
 def chunks(words: Words, first: int = 0) -> Iterator[events.Chunk]:
-    """Words from `first` on, in pieces of CHUNK_BYTES; one empty piece if there are none, so that the total is told."""
-    total = len(words)
+    """Words from `first` on; one empty piece if there are none, so that the total is told.
+
+    Pieces begin small and double after every second one, up to CHUNK_BYTES: what has arrived whole is kept when a stream
+    breaks, so at least half of what a connection carries counts, however soon it breaks; and small pieces cost time only
+    at the beginning."""
+    total, offset, size, second = len(words), first, min(FIRST_WORDS, CHUNK_WORDS), False
     if first >= total:
         yield events.Chunk(total, total, words[:0])
-    for offset in range(first, total, CHUNK_WORDS):
-        yield events.Chunk(offset, total, words[offset : offset + CHUNK_WORDS])
+    while offset < total:
+        yield events.Chunk(offset, total, words[offset : offset + size])
+        offset, size, second = offset + size, min(2 * size, CHUNK_WORDS) if second else size, not second
 
 
 def chunk_from(message: pb.UploadChunk | pb.ShareChunk | pb.SumChunk | pb.CentersChunk) -> events.Chunk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,6 @@ from tests.faults.link import BASE_RATE
 from tests.faults.scene import GATED, SIZES, VICTIM, Scene
 
 DOWN_SECONDS = 2.0  # between a kill and the restart
-FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 
 
 class NotRun(Exception):
@@ -175,14 +175,26 @@ def fill(scene: Scene) -> Callable[[], None]:
 # --- clocks ----------------------------------------------------------------------------------------------------------------
 
 
+def faketime() -> Path:
+    """libfaketime: the one that is there, or on Debian, as root, one that is installed for it."""
+    found = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+    if found is None and os.geteuid() == 0 and (apt := shutil.which("apt-get")) is not None:
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        for call in ([apt, "-q", "update"], [apt, "-q", "install", "-y", "--no-install-recommends", "faketime"]):
+            subprocess.run(call, capture_output=True, timeout=600, check=False, env=environment)
+        found = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+    if found is None:
+        raise NotRun("libfaketime is not installed (Debian package: faketime)")
+    return found
+
+
 def own_clock(scene: Scene, stack: ExitStack) -> None:
     """The victim's wall clock is what a file says (libfaketime); its monotonic clock is left alone, as by a real jump."""
-    if FAKETIME is None:
-        raise NotRun("libfaketime is not installed (Debian package: faketime)")
+    library = faketime()
     clock = scene.site.folder / "clock"
     clock.write_text("+0\n")
     scene.site.surroundings[VICTIM] = {
-        "LD_PRELOAD": str(FAKETIME),
+        "LD_PRELOAD": str(library),
         "FAKETIME_TIMESTAMP_FILE": str(clock),
         "FAKETIME_CACHE_DURATION": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",

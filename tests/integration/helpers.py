@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -28,7 +28,6 @@ from secfc.v1 import secfc_pb2_grpc as stubs
 
 T = TypeVar("T")
 Parts = list[npt.NDArray[np.float64]]
-GRPC_NOISE = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ ")  # what gRPC itself writes to standard error
 PATIENCE = 60.0  # only ever waited for in full when a test fails
 
 
@@ -146,11 +145,14 @@ def outcome(process: subprocess.Popen[str], timeout: float = PATIENCE) -> tuple[
 
 
 def error_line(err: str) -> str:
-    """The one line a command ends with, where all before it is logs."""
-    plain = [line for line in err.splitlines() if not line.startswith("{") and not GRPC_NOISE.match(line)]
+    """The one line a command ends with, where all before it is logs; with logs as JSON, it is JSON too."""
+    lines = err.splitlines()
     assert "Traceback" not in err, err
-    assert len(plain) == 1, f"one line is due beside the logs, not: {err}"
-    return plain[0]
+    if lines and all(line.startswith("{") for line in lines):
+        last = [json.loads(line) for line in lines][-1]
+        return ("error: " if last["level"] == "error" else "") + str(last["event"])
+    assert len(lines) == 1, f"one line is due beside the logs, not: {err}"
+    return lines[0]
 
 
 def signalled(process: subprocess.Popen[Any], number: signal.Signals, seconds: float = 15.0) -> int:

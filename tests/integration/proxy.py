@@ -18,14 +18,21 @@ class Proxy:
 
     `verdict(source_port)` says what happens to a connection: "pass", "reset" or "swallow" (accepted, then silence).
     `cut_after` are totals of bytes towards the target; when one is reached, in the middle of whatever is being sent, all
-    connections are reset, once.
+    connections are reset, once. `carries`: how many bytes towards the target any one connection carries before it is reset.
     """
 
-    def __init__(self, target: str, verdict: Callable[[int], str] | None = None, cut_after: list[int] | None = None):
+    def __init__(
+        self,
+        target: str,
+        verdict: Callable[[int], str] | None = None,
+        cut_after: list[int] | None = None,
+        carries: int | None = None,
+    ):
         host, _, port = target.rpartition(":")
         self._target = (host, int(port))
         self.verdict = verdict or (lambda _: "pass")
         self._cut_after = sorted(cut_after or [])
+        self._carries = carries
         self.cuts = 0
         self.turned_away = 0
         self._forwarded = 0
@@ -102,8 +109,13 @@ class Proxy:
             self._open.add(one)
 
     def _pump(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
+        carried = 0
         try:
             while data := source.recv(1 << 14):
+                carried += len(data)
+                if counted and self._carries is not None and carried > self._carries:
+                    self.cuts += 1
+                    raise OSError
                 if counted and self._reached(len(data)):
                     self.cuts += 1
                     sink.sendall(data[: len(data) // 2])

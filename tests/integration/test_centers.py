@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
+import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +189,30 @@ def test_by_default_the_centres_are_beside_the_labels(tmp_path: Path) -> None:
     assert header == ["cluster", "secfc_size", "age", "size", "weight, kg"]
     assert len(centres) == 3
     assert read(site.centers_file("client-1")) == (header, centres)
+
+
+@pytest.mark.slow
+def test_a_restarted_server_still_has_the_answers(tmp_path: Path) -> None:
+    """A client answers once and may be gone when the server is back, so the answer is on disk before its receipt."""
+    parts = helpers.split(helpers.mixture(240, 5, 4, seed=4), [60] * 4)
+    site = helpers.prepared(tmp_path, parts, helpers.describe(parts, 4, centers="server", dropouts=1))
+    journal = site.kit("server") / "state" / "journal.sqlite"
+    try:
+        site.start("server")
+        for name in site.federation.roster:
+            site.start(name, "--open-centers", "server")
+        helpers.until(lambda: helpers.in_rounds(site, 1), "the first round")
+        site.processes["client-4"].send_signal(signal.SIGSTOP)  # so that the server waits for it at the end
+        with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as database:
+            count = "SELECT count(*) FROM centers"
+            helpers.until(lambda: database.execute(count).fetchone() == (3,), "three have answered")
+        site.processes["server"].kill()
+        site.processes["server"].wait()
+        site.start("server")
+        site.processes["client-4"].send_signal(signal.SIGCONT)
+        site.wait(120)
+    finally:
+        site.processes["client-4"].send_signal(signal.SIGCONT)
+        site.stop()
+    helpers.check_labels(site, parts)
+    assert opened(site, "server") == means(site, parts)

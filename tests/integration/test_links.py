@@ -26,6 +26,7 @@ from tests.integration import helpers
 from tests.integration.helpers import until
 from tests.integration.proxy import Proxy, owns
 from tests.integration.scripted import CALL, Scripted
+from tests.integration.test_membership import check as check_private
 
 pytestmark = pytest.mark.slow
 
@@ -172,6 +173,25 @@ def test_a_share_delivery_is_cut_in_the_middle_of_a_chunk(tmp_path: Path, stack:
     }
     assert sent["client-2"] == 0
     assert 0 <= sent["client-1"] + sent["client-3"] <= 8 * wire.CHUNK_BYTES
+
+
+@pytest.mark.slow
+def test_links_that_break_every_200_kilobytes(tmp_path: Path, stack: ExitStack) -> None:
+    """Shares, sums over all clients and uploads are each several times as large, and all get across."""
+    parts = helpers.split(helpers.mixture(9000, 8, 6), [8000, 600, 400])
+    plain = helpers.describe(parts, 6, max_rounds=2, precision=4, membership="private")
+    assert plan.of(plain).cost()["round_bytes_per_client"] > 200_000
+    proxies = {
+        name: stack.enter_context(Proxy(plain.party(name).bind, carries=200_000)) for name in ("server", "client-2")
+    }
+    site = helpers.prepared(tmp_path, parts, behind(plain, proxies), client_options=("--write-ids",))
+    stack.callback(site.stop)
+    site.start_all()
+    site.wait(240)
+    check_private(site, parts)
+    assert site.result()["bytes"]["sharing_received"]["client-2"] > 1_000_000
+    assert proxies["server"].cuts > 20
+    assert proxies["client-2"].cuts > 5
 
 
 # --- what only a client of the test's own can do -------------------------------------------------------------------------

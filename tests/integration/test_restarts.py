@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,7 +159,7 @@ def test_a_deadline_names_who_is_missing_and_the_same_commands_go_on(tmp_path: P
             kill(site, missing)
             helpers.until(lambda: helpers.said(site, "server", "waiting"), "the server says whom it waits for")
         assert ended(site, "server") == 3
-        assert [ended(site, name) for name in others] == [4, 4]
+        assert [ended(site, name) for name in others] == [3, 3]  # what a service manager starts again
         done = len([line for line in site.events("server") if line["event"].startswith("round ")])
         for name in ["server", *others]:
             words = site.last_words(name)
@@ -173,3 +175,68 @@ def test_a_deadline_names_who_is_missing_and_the_same_commands_go_on(tmp_path: P
     assert (again is not None) == (moment == "rounds")
     if again is not None:
         assert again["round"] > done, "rounds that were done are not done again"
+
+
+@pytest.mark.slow
+def test_an_old_copy_of_the_journal_is_refused_with_advice_that_works(tmp_path: Path) -> None:
+    parts = helpers.split(helpers.mixture(2000, 12, 5, seed=3), (500, 500, 500, 500))
+    made = helpers.describe(
+        parts, 60, precision=8
+    )  # seeding alone asks sixty times: long enough to be stopped in between
+    site = helpers.prepared(tmp_path, parts, made, environment={"SECFC_THREADS": "1"})
+    state, copy = site.kit("server") / "state", tmp_path / "copy"
+    try:
+        site.start_all()
+        helpers.until(lambda: helpers.in_rounds(site, 2), "the second round")
+        kill(site, "server")
+        shutil.copytree(state, copy)
+        done = sum(line["event"].startswith("round ") for line in site.events("server"))
+        site.start("server")
+        helpers.until(lambda: helpers.in_rounds(site, done + 3), "rounds beyond those of the copy")
+        kill(site, "server")
+        shutil.rmtree(state)
+        shutil.copytree(copy, state)
+        site.start("server")
+        for again in (True, False):  # started again it is refused again, with the same words
+            assert [ended(site, party) for party in ("server", *site.federation.roster)] == [4] * 5
+            for party in ("server", *site.federation.roster):
+                assert "begin a new one with secfc-server --new, then start the clients again" in site.last_words(party)
+            if again:
+                site.start_all()
+        site.server_options = ("--new",)
+        site.start_all()
+        site.wait(120)
+    finally:
+        site.stop()
+    helpers.check_labels(site, parts)
+
+
+@pytest.mark.slow
+def test_a_second_server_leaves_the_first_ones_journal_alone(tmp_path: Path) -> None:
+    """Also with --new, and with another port, where it would have deleted the journal of the running job."""
+    site, parts = make(tmp_path)
+    call = [sys.executable, "-m", "secfc_server", "--kit", str(site.kit("server")), "--new", "--out", str(tmp_path)]
+    with local.running(site):
+        helpers.until(lambda: helpers.in_rounds(site, 1), "the first round")
+        kill(site, "client-4")  # so that the job is not over before we are
+        for options in ([], ["--bind", "127.0.0.1:0"]):
+            code, _, err = helpers.outcome(helpers.launch([*call, *options]))
+            assert (code, len(err.splitlines())) == (3, 1)
+            assert "another secfc-server runs with this state" in err
+        kill(site, "server")
+        site.start("server")  # the journal is what it was
+        site.start("client-4")
+        site.wait(120)
+    helpers.check_labels(site, parts)
+    assert helpers.said(site, "server", "going on with an unfinished job") is not None
+
+
+def test_an_output_folder_that_cannot_be_written_is_found_before_the_job(tmp_path: Path) -> None:
+    site, _ = make(tmp_path, (3, 4, 5))
+    (tmp_path / "taken" / "result.json").mkdir(parents=True)
+    for out in (tmp_path / "taken", Path("/proc")):
+        call = [sys.executable, "-m", "secfc_server", "--kit", str(site.kit("server")), "--out", str(out)]
+        code, _, err = helpers.outcome(helpers.launch(call))
+        assert code == 2
+        assert "result.json: cannot be written" in helpers.error_line(err)
+        assert not (site.kit("server") / "state").exists()

@@ -65,7 +65,7 @@ def test_the_server_is_interrupted_while_joining(tmp_path: Path, stack: ExitStac
     assert time.monotonic() - began < 10
     assert until(lambda: client.poll() is not None and [client.returncode], "the client ends", 15) == [4]
     nothing_left(site)
-    check_words(site, "client-1", "error: the job has failed: the server was stopped")
+    check_words(site, "client-1", "the job has failed: the server was stopped")
     check_words(site, "server", "stopped")
     assert code == 130
 
@@ -164,7 +164,7 @@ def test_the_server_is_interrupted_in_rounds(tmp_path: Path, stack: ExitStack) -
     for name in site.federation.roster:
         process = site.processes[name]
         assert until(lambda p=process: p.poll() is not None and [p.returncode], f"{name} ends", 15) == [4]
-        check_words(site, name, "error: the job has failed: the server was stopped")
+        check_words(site, name, "the job has failed: the server was stopped")
         assert not site.labels_file(name).exists()
     nothing_left(site)
     check_words(site, "server", "stopped")

@@ -16,7 +16,7 @@ import pytest
 from secfc import assignments, events, kit, local, provision
 from secfc.decoding import Decoder, Distances
 from secfc.distances import Labels
-from secfc.errors import JobFailed, Malformed, OutOfTurn, Refused, SecfcError, WrongSender
+from secfc.errors import JobFailed, Malformed, OutOfTurn, Refused, SecfcError, WentBack, WrongSender
 from secfc.field import Words
 from secfc_client.guard import Guard
 from secfc_client.participant import Participant
@@ -133,7 +133,7 @@ def test_a_round_repeated_with_another_assignment() -> None:
     answered(machine, 3, labels(1))
     refused(machine, OutOfTurn, "something else than before as round 3, attempt 1", 3, labels(2))
     refused(machine, OutOfTurn, "repeats round 3 with another assignment", 3, labels(2), attempt=2)
-    refused(machine, OutOfTurn, "goes back to an earlier round", 2, labels(2), attempt=9)
+    refused(machine, WentBack, "goes back to an earlier round", 2, labels(2), attempt=9)
 
 
 def test_a_round_repeated_with_other_columns() -> None:

@@ -12,6 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from secfc import exits
+
 ROOT = Path(__file__).parents[2]
 PARTIES = ("server", "client")
 KIT = ("federation.toml", "ca.pem", "cert.pem", "key.pem", "roster.json")
@@ -205,7 +207,25 @@ def test_settings_are_all_used_and_documented(compose: dict[str, Any]) -> None:
             assert name.rstrip("0123456789") in readme, name
 
 
+@pytest.mark.parametrize("party", PARTIES)
+def test_kubernetes_starts_again_what_waiting_may_heal_and_nothing_else(party: str) -> None:
+    spec = of_kind(party, "Job")["spec"]
+    ends = [rule for rule in spec["podFailurePolicy"]["rules"] if rule["action"] == "FailJob"]
+    assert [rule["onExitCodes"]["values"] for rule in ends] == [[exits.USAGE, exits.FAILED]]
+    assert ends[0]["onExitCodes"]["containerName"] == party
+    assert spec["backoffLimit"] >= 100  # with up to six minutes between two starts, for somebody who is hours late
+
+
 # --- systemd -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", ["site/secfc-client.service", "server/secfc-server.service"])
+def test_systemd_starts_again_what_waiting_may_heal_and_nothing_else(unit: str) -> None:
+    settings = dict(line.split("=", 1) for line in (ROOT / "deploy" / unit).read_text().splitlines() if "=" in line)
+    assert settings["Restart"] == "on-failure"
+    assert [int(code) for code in settings["RestartPreventExitStatus"].split()] == [exits.USAGE, exits.FAILED]
+    assert float(settings["RestartSec"]) * 5 > 10  # else systemd gives up after five starts in ten seconds
+    assert int(settings["LimitNOFILE"]) >= 65536
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

@@ -15,7 +15,7 @@ from secfc import federation
 from secfc.coins import Coins
 from secfc.decoding import Distances
 from secfc.distances import Labels
-from secfc.errors import ConfigError, Malformed, OutOfTurn, Refused, SecfcError
+from secfc.errors import ConfigError, Malformed, OutOfTurn, Refused, SecfcError, WentBack
 from secfc.events import RoundRequest
 from secfc.leakage import Leakage
 from secfc.lloyd import Clustering, Phase, Request
@@ -115,18 +115,18 @@ def test_a_number_keeps_its_assignment_and_columns() -> None:
         refused(mine, swapped, labels, OutOfTurn, "something else than before")
         refused(mine, ask(4, other, (0, 2), attempt=2), other, OutOfTurn, "repeats round 4 with another assignment")
         refused(mine, ask(4, labels, (0, 1), attempt=2), labels, OutOfTurn, "repeats round 4 with other columns")
-        refused(mine, ask(3, labels, attempt=9), labels, OutOfTurn, "goes back to an earlier round")
-        refused(mine, ask(0, labels), labels, OutOfTurn, "goes back to an earlier round")
+        refused(mine, ask(3, labels, attempt=9), labels, WentBack, "goes back to an earlier round")
+        refused(mine, ask(0, labels), labels, WentBack, "goes back to an earlier round")
         mine.admit(ask(4, labels, (0, 2)), labels)
         mine.admit(ask(4, labels, (0, 2), attempt=2), labels)
         mine.admit(ask(4, labels, (0, 1, 2), attempt=1 << 16), labels)
-        refused(mine, ask(4, labels, (0, 2), attempt=1), labels, OutOfTurn, "goes back to an earlier round")
+        refused(mine, ask(4, labels, (0, 2), attempt=1), labels, WentBack, "goes back to an earlier round")
 
 
 def test_another_session_numbers_anew() -> None:
     one, labels = guard(), partition()
     one.admit(ask(7, labels), labels)
-    refused(one, ask(1, labels), labels, OutOfTurn, "goes back")
+    refused(one, ask(1, labels), labels, WentBack, "goes back")
     one.begin(b"t" * 32, SHARES, ROWS, KEY)
     one.admit(ask(1, labels), labels)
 

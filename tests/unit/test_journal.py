@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from secfc.errors import ConfigError
-from secfc.events import Agreed, Introduction
+from secfc.errors import ConfigError, Unavailable
+from secfc.events import Agreed, CentersPart, Chunk, Introduction
 from secfc.lloyd import State
 from secfc_server.journal import FILE, Journal
+from secfc_server.lock import Lock
 from secfc_server.rounds import RoundRecord
 
 DIGEST = bytes(32)
@@ -86,7 +88,7 @@ def test_a_damaged_value_is_an_error_of_one_line(tmp_path: Path) -> None:
     journal = Journal(tmp_path, DIGEST)
     journal.joined((ONE,))
     journal._database.execute("UPDATE members SET introduction = '{\"name\": 3'")
-    with pytest.raises(ConfigError, match="damaged; use --new"):
+    with pytest.raises(ConfigError, match=r"damaged .* begin a new one with --new"):
         journal.begin()
 
 
@@ -127,3 +129,95 @@ def test_a_journal_that_cannot_be_read_carries_nothing(tmp_path: Path, content: 
     (tmp_path / FILE).write_bytes(content)
     assert Journal.remove(tmp_path) == b""
     assert not (tmp_path / FILE).exists()
+
+
+def test_answers_about_the_centres_are_kept(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, DIGEST)
+    words = np.array([1, 2**63 + 5, 3], dtype=np.uint64)
+    journal.answered("a", CentersPart(b"s" * 32, b"d" * 32, True, 20, Chunk(0, 3, words)))
+    journal.answered("b", CentersPart(b"s" * 32, b"d" * 32, False, 0, Chunk(0, 0, words[:0])))
+    kept = Journal(tmp_path, DIGEST).begin().centers
+    assert sorted(kept) == ["a", "b"]
+    np.testing.assert_array_equal(kept["a"].chunk.words, words)
+    assert (kept["a"].session, kept["a"].digest, kept["a"].consents) == (b"s" * 32, b"d" * 32, True)
+    assert (kept["a"].smallest, kept["a"].chunk.total) == (20, 3)
+    assert (kept["b"].consents, kept["b"].chunk.total) == (False, 0)
+
+
+# --- a disk that is full or fails ------------------------------------------------------------------------------------------
+
+
+class Failing:
+    """A database of which some calls fail, as SQLite reports what happens to its files."""
+
+    def __init__(self, real: sqlite3.Connection, code: int, statement: str, times: int) -> None:
+        self.real, self.code, self.statement, self.times = real, code, statement, times
+
+    def execute(self, text: str, *values: object) -> object:
+        if text.startswith(self.statement) and self.times:
+            self.times -= 1
+            error = sqlite3.OperationalError("it did not work")
+            error.sqlite_errorcode, error.sqlite_errorname = self.code, "SQLITE_NAME"
+            if self.statement != "BEGIN":
+                self.real.execute("ROLLBACK")  # as SQLite does by itself with the worse ones
+            raise error
+        return self.real.execute(text, *values)
+
+    def executemany(self, text: str, values: object) -> object:
+        return self.real.executemany(text, values)  # type: ignore[arg-type]
+
+
+def test_a_full_disk_is_named_and_costs_nothing(tmp_path: Path) -> None:
+    """The advice must never be --new, which would discard the job."""
+    journal = Journal(tmp_path, DIGEST)
+    journal.advanced(STATE, RECORD)
+    (pages,) = journal._database.execute("PRAGMA page_count").fetchone()
+    journal._database.execute(f"PRAGMA max_page_count = {pages}")
+    large = replace(STATE, number=3, labels=np.zeros(1 << 16, dtype=np.int32))
+    with pytest.raises(Unavailable, match=r"database or disk is full.*start the same command again") as caught:
+        journal.advanced(large, replace(RECORD, number=2))
+    assert "--new" not in str(caught.value)
+    assert "journal.sqlite" in str(caught.value)
+    kept = Journal(tmp_path, DIGEST).begin()
+    assert kept.records == [RECORD]
+    assert kept.state is not None
+    assert kept.state.number == STATE.number
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_FULL])
+def test_a_rollback_that_fails_does_not_hide_the_cause(tmp_path: Path, code: int) -> None:
+    journal = Journal(tmp_path, DIGEST)
+    journal._database = Failing(journal._database, code, "COMMIT", 1)  # type: ignore[assignment]
+    with pytest.raises(Unavailable, match="it did not work, SQLITE_NAME") as caught:
+        journal.done("a")
+    assert "--new" not in str(caught.value)
+    journal.done("a")
+
+
+def test_no_descriptors_are_waited_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite says that it cannot open a file when there are no descriptors left; that passes."""
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    journal = Journal(tmp_path, DIGEST)
+    journal._database = Failing(journal._database, sqlite3.SQLITE_CANTOPEN, "BEGIN", 3)  # type: ignore[assignment]
+    journal.revealed("a", b"heads")
+    assert Journal(tmp_path, DIGEST).begin().coins == {"a": b"heads"}
+    journal._database.times = 1000
+    with pytest.raises(Unavailable, match="start the same command again"):
+        journal.revealed("a", b"tails")
+
+
+def test_a_file_that_is_no_journal_needs_a_new_job(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"no database at all" * 100)
+    with pytest.raises(ConfigError, match=r"damaged \(file is not a database.*--new"):
+        Journal(tmp_path, DIGEST)
+
+
+# --- one server per folder ----------------------------------------------------------------------------------------------
+
+
+def test_a_second_server_is_told_so_before_it_touches_anything(tmp_path: Path) -> None:
+    first = Lock(tmp_path / "state")
+    with pytest.raises(Unavailable, match="another secfc-server runs with this state"):
+        Lock(tmp_path / "state")
+    first.release()
+    Lock(tmp_path / "state").release()

@@ -12,7 +12,7 @@ import pytest
 
 from secfc import assignments, events
 from secfc.distances import Labels
-from secfc.errors import JobFailed, Malformed, OutOfTurn, PeerError, WrongSender
+from secfc.errors import JobFailed, Malformed, OutOfTurn, PeerError, WentBack, WrongSender
 from secfc_client.participant import Participant, Phase, Secrets
 from tests.protocol.joined import (
     deal,
@@ -364,9 +364,9 @@ def test_who_is_not_asked_does_not_answer(me: Participant) -> None:
 def test_going_back_to_an_earlier_round(me: Participant) -> None:
     assert ask(me, number=3, attempt=2) is not None
     me.handle(piece(LABELS, version=2))
-    refused(me, request(number=2), OutOfTurn, "goes back to an earlier round")
+    refused(me, request(number=2), WentBack, "goes back to an earlier round")
     me.handle(piece(LABELS, version=3))
-    refused(me, request(number=3, attempt=1), OutOfTurn, "goes back to an earlier round")
+    refused(me, request(number=3, attempt=1), WentBack, "goes back to an earlier round")
     assert me.handle(request(number=3, attempt=2)) is not None
 
 

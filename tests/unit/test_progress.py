@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from secfc_server import result
 from secfc_server.progress import REMIND_SECONDS, Monitor
 from tests.unit.test_coordinator import DEADLINES, Server
 
@@ -68,3 +69,25 @@ def test_a_phase_is_told_of_however_short_it_was(caplog: pytest.LogCaptureFixtur
     monitor.look(server.now)
     said = [record.getMessage() for record in caplog.records]
     assert [text for text in said if text in PHASES] == PHASES
+
+
+def test_a_job_that_ran_out_of_rounds_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "secfc.server")
+    server = Server(3, (3, 4, 5), max_rounds=1)
+    server.begin_rounds()
+    server.finish()
+    assert server.coordinator.rounds is not None
+    server.coordinator.rounds.clustering.converged = False  # as it is where the last round still moved a row
+    assert not result.describe(server.coordinator, 1.0)["converged"]
+    Monitor(server.coordinator).look(server.now)
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.getMessage() == "stopped after max_rounds = 1; not converged"
+
+
+def test_a_job_that_converged_does_not_warn(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "secfc.server")
+    server = Server(3, (3, 4, 5))
+    server.begin_rounds()
+    server.finish()
+    Monitor(server.coordinator).look(server.now)
+    assert [record for record in caplog.records if record.levelno == logging.WARNING] == []

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -163,9 +166,23 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
         Store(tmp_path / "other").secrets(DIGEST, ROWS)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
-def test_a_folder_without_permissions(folder: Path) -> None:
-    folder.mkdir(parents=True)
+@pytest.fixture
+def nobodys() -> Iterator[Path]:
+    """A folder of a user that is not root, who may read and write everything; we are that user meanwhile."""
+    folder = Path(tempfile.mkdtemp())
+    user = os.geteuid()
+    if user == 0:
+        os.chown(folder, 65534, 65534)
+        os.seteuid(65534)
+    yield folder
+    if user == 0:
+        os.seteuid(0)
+    shutil.rmtree(folder)
+
+
+def test_a_folder_without_permissions(nobodys: Path) -> None:
+    folder = nobodys / "state"
+    folder.mkdir()
     folder.chmod(0o500)
     with pytest.raises(ConfigError, match="choose another --state"):
         Store(folder).secrets(DIGEST, ROWS)

@@ -64,7 +64,7 @@ all_events = st.one_of(
     st.builds(
         events.Finished, version=count64, rounds=count64, converged=st.booleans(), inertia=st.floats(allow_nan=False)
     ),
-    st.builds(events.Failed, reason=text),
+    st.builds(events.Failed, reason=text, again=st.booleans()),
 )
 reports = st.one_of(
     st.builds(
@@ -129,6 +129,21 @@ def test_chunks_cover_the_rest(total: int, first: int) -> None:
         assert back.words.tolist() == chunk.words.tolist()
         found += back.words.tolist()
     assert found == list(range(first, total))
+
+
+@pytest.mark.parametrize("carried", [70_000, 200_000, 1 << 20, 30 << 20])
+def test_at_least_a_quarter_of_what_a_connection_carries_counts(carried: int) -> None:
+    """What arrives of a piece that is not whole is lost, so the first pieces are small, and only then do they grow."""
+    words = np.zeros(1 << 22, np.uint64)
+    arrived, sizes = 0, []
+    for chunk in wire.chunks(words, 17):
+        sizes.append(8 * len(chunk.words))
+        if sum(sizes) <= carried:
+            arrived = sum(sizes)
+    assert arrived >= carried / 4
+    assert sizes[0] == 32 << 10
+    assert max(sizes) == wire.CHUNK_BYTES
+    assert len(sizes) < 50  # few small ones: they cost time
 
 
 def test_nothing_left_is_told_by_one_empty_chunk() -> None:

@@ -159,10 +159,12 @@ class Finished(_message.Message):
     def __init__(self, version: _Optional[int] = ..., rounds: _Optional[int] = ..., converged: _Optional[bool] = ..., inertia: _Optional[float] = ...) -> None: ...
 
 class Failed(_message.Message):
-    __slots__ = ("reason",)
+    __slots__ = ("reason", "again")
     REASON_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     reason: str
-    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    again: bool
+    def __init__(self, reason: _Optional[str] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class UploadChunk(_message.Message):
     __slots__ = ("round", "attempt", "offset", "total", "words", "compute_seconds", "session")
@@ -181,6 +183,12 @@ class UploadChunk(_message.Message):
     compute_seconds: float
     session: bytes
     def __init__(self, round: _Optional[int] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ..., compute_seconds: _Optional[float] = ..., session: _Optional[bytes] = ...) -> None: ...
+
+class ContributedRequest(_message.Message):
+    __slots__ = ("context",)
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    context: bytes
+    def __init__(self, context: _Optional[bytes] = ...) -> None: ...
 
 class SumChunk(_message.Message):
     __slots__ = ("context", "offset", "total", "words")

@@ -50,6 +50,11 @@ class CoordinatorStub:
                 request_serializer=secfc_dot_v1_dot_secfc__pb2.UploadChunk.SerializeToString,
                 response_deserializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
                 _registered_method=True)
+        self.Contributed = channel.unary_unary(
+                '/secfc.v1.Coordinator/Contributed',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.ContributedRequest.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
+                _registered_method=True)
         self.Contribute = channel.stream_unary(
                 '/secfc.v1.Coordinator/Contribute',
                 request_serializer=secfc_dot_v1_dot_secfc__pb2.SumChunk.SerializeToString,
@@ -103,9 +108,17 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Contributed(self, request, context):
+        """How much of the caller's share of a sum has arrived already, so that a broken contribution goes on where it stopped.
+        FAILED_PRECONDITION if that sum is not due, as when it was opened meanwhile. Deadline: 30 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Contribute(self, request_iterator, context):
-        """A client's share of a sum over all clients (private membership only), in order from word 0. What is complete already is
-        taken again without effect. Deadline: 60 min.
+        """A client's share of a sum over all clients (private membership only), in order from where Contributed said. What has
+        arrived already is taken again without effect. Deadline: 60 min.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,6 +169,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
             'Upload': grpc.stream_unary_rpc_method_handler(
                     servicer.Upload,
                     request_deserializer=secfc_dot_v1_dot_secfc__pb2.UploadChunk.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.SerializeToString,
+            ),
+            'Contributed': grpc.unary_unary_rpc_method_handler(
+                    servicer.Contributed,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.ContributedRequest.FromString,
                     response_serializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.SerializeToString,
             ),
             'Contribute': grpc.stream_unary_rpc_method_handler(
@@ -265,6 +283,33 @@ class Coordinator:
             target,
             '/secfc.v1.Coordinator/Upload',
             secfc_dot_v1_dot_secfc__pb2.UploadChunk.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Contributed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/secfc.v1.Coordinator/Contributed',
+            secfc_dot_v1_dot_secfc__pb2.ContributedRequest.SerializeToString,
             secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
             options,
             channel_credentials,

@@ -1,0 +1,51 @@
+"""What a machine can run out of: descriptors, room on its disk, memory. Nobody has to fix an option or a file for that, so it
+is an `Unavailable` of its own machine: waiting or making room heals it, and the same command goes on.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from contextlib import suppress
+
+from secfc.errors import ConfigError, Unavailable
+
+if sys.platform != "win32":
+    import resource
+
+# Passes by itself, most often within seconds: try again.
+TRANSIENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.ENOMEM, errno.ENOBUFS})
+# Passes when somebody has made room or the device answers again: end, and go on when started again.
+LACKING = TRANSIENT | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
+_LEAST_CONNECTIONS, _MOST_CONNECTIONS = 16, 1 << 16
+
+
+def failure(error: OSError, where: str, cure: str) -> ConfigError | Unavailable:
+    """The error to end with: what the machine lacks may be there at the next start; anything else needs `cure`."""
+    what = f"{where} ({error.strerror or error})"
+    if error.errno in TRANSIENT:
+        return Unavailable(f"{what}; this machine is short of descriptors or memory: start the same command again")
+    if error.errno in LACKING:
+        return Unavailable(f"{what}; make room there, then start the same command again: nothing is lost")
+    return ConfigError(f"{what}; {cure}")
+
+
+def raise_descriptors() -> None:
+    """Let this process open as many descriptors as its hard limit allows."""
+    if sys.platform == "win32":
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):  # a sandbox may forbid it: then what there is must do
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def connections() -> int:
+    """How many connections others may have open to us at once: half of all descriptors, so that the other half is left for
+    our own connections and files, whatever strangers do."""
+    if sys.platform == "win32":
+        return _MOST_CONNECTIONS
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _MOST_CONNECTIONS
+    return min(max(soft // 2, _LEAST_CONNECTIONS), _MOST_CONNECTIONS)
