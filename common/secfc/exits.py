@@ -3,7 +3,7 @@
 0    done
 1    `secfc check` found something to mend
 2    wrong usage, configuration, kit or data: mend it and start again
-3    somebody could not be reached before the deadline: start the same command again to go on
+3    somebody could not be reached before the deadline, or a disk was full or failed: start the same command again to go on
 4    the job failed or was refused; the message says why
 130  interrupted (SIGINT), 143 terminated (SIGTERM): start the same command again to go on
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from secfc.errors import InvalidInput, PeerError, SecfcError, Unavailable
+from secfc.errors import InvalidInput, PeerError, SecfcError, StorageError, Unavailable
 
 USAGE, UNAVAILABLE, FAILED, INTERRUPTED, TERMINATED = 2, 3, 4, 130, 143
 
@@ -27,7 +27,7 @@ def code_for(error: SecfcError) -> int:
     """The exit code of a deliberate error."""
     if isinstance(error, InvalidInput) and not isinstance(error, PeerError):
         return USAGE
-    return UNAVAILABLE if isinstance(error, Unavailable) else FAILED
+    return UNAVAILABLE if isinstance(error, Unavailable | StorageError) else FAILED
 
 
 def run(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> None:

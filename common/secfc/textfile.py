@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from secfc.errors import ConfigError
+from secfc import atomicfile
 
 
 def write(path: Path, text: str, cure: str) -> None:
     """Replace the file as a whole, so that a reader never sees half of it. `cure` says what to do if that fails."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")  # parties may share a folder
     try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        atomicfile.write(path, [text.encode("utf-8")], mode=0o666)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); {cure}") from None
+        raise atomicfile.trouble(error, f"{path}: cannot be written", cure) from None
 
 
 def remove(path: Path, cure: str) -> None:
@@ -23,4 +20,4 @@ def remove(path: Path, cure: str) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be removed ({error.strerror}); {cure}") from None
+        raise atomicfile.trouble(error, f"{path}: cannot be removed", cure) from None
