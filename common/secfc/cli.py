@@ -8,7 +8,7 @@ import click
 
 from secfc import __version__, exits
 
-COMMANDS = ("plan", "provision", "enroll", "sign", "check", "health", "status", "demo")
+COMMANDS = ("plan", "provision", "enroll", "sign", "check", "health", "status", "budget", "demo")
 
 
 class _Lazy(click.Group):
@@ -31,7 +31,7 @@ def group() -> None:
 
     Start with `secfc demo`. Then: `secfc plan` (what fits), `secfc provision` (certificates and kits) or `secfc enroll`
     and `secfc sign` (the same, and no key leaves its site), `secfc check` (before a site starts), `secfc-server` and
-    `secfc-client` (the job), `secfc status` (how it goes).
+    `secfc-client` (the job), `secfc status` (its progress), `secfc budget` (what a site's rows have given away).
     """
 
 
