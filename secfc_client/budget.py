@@ -1,10 +1,10 @@
 """What a site's rows have given away over all jobs, in a file that only a person at that site resets.
 
-The leak belongs to the rows, not to a session: whatever the server says of a new job, however often it restarts, whether shares
-are fresh or kept, what was counted before is counted on. Rows are known by a digest of their values and feature names, in
-whatever order the file has them; the federation, the session and the noise are no part of it. Two sessions may have told the
-same directions; since nobody can know, they are added up. Rows of which one has changed are other rows: they have an entry of
-their own, and begin at zero.
+The leak belongs to the rows, not to a session: whatever the server says of a new job, however often it restarts, whether
+shares are fresh or kept, what was counted before is counted on. Rows are known by a digest of their values and feature names,
+in whatever order the file has them; the federation, the session and the noise are no part of it. Two sessions may have told
+the same directions; since nobody can know, they are added up. Rows of which one has changed are other rows: they have an
+entry of their own, and begin at zero.
 
 Counted are ranks of the meter (`secfc.leakage`): r of them make r − 1 directions known. An entry is on disk before an answer
 leaves. A damaged file is an error, never a zero.

@@ -79,13 +79,12 @@ class Guard:
 
     def charge(self, ranks: int) -> None:
         """Count in what our rows have given away besides, in other jobs, whatever shares those had."""
-        most = self.policy.max_directions
+        self._before, most = ranks, self.policy.max_directions
         if most is not None and min(ranks, self._federation.features) > most:
             raise ConfigError(
                 f"{FILE}: max_directions = {most}, and earlier jobs on these rows may have given away as many; "
                 "secfc budget shows it, and a person at this site can reset it"
             )
-        self._before = ranks
 
     @property
     def leakage(self) -> Leakage | None:

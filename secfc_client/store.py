@@ -55,7 +55,7 @@ class _Subject:
 
 @dataclass(frozen=True)
 class Written:
-    """The job whose labels are written; empty if that is not known."""
+    """The job whose labels are written: its session and a digest of its final assignment; empty if that is not known."""
 
     session: bytes = b""
     assignment: bytes = b""
@@ -94,7 +94,7 @@ class Store:
 
     def _refuse_change(self, kept: _Subject, subject: _Subject) -> None:
         """Raise if secrets of other rows or another federation are those of a job that is under way."""
-        if not (self.folder / _JOINED).exists():
+        if not self.begun:
             return
         what = "the rows are" if kept.rows != subject.rows else "federation.toml, or the --id column, is"
         raise ConfigError(
@@ -103,9 +103,14 @@ class Store:
             "have to begin a new job"
         )
 
+    @property
+    def begun(self) -> bool:
+        """Whether a job is under way, as far as is known here."""
+        return (self.folder / _JOINED).exists()
+
     def note_joined(self) -> None:
         """We are about to join: from now on a job is under way that only these secrets can go on with."""
-        if not (self.folder / _JOINED).exists():
+        if not self.begun:
             self._replace(self.folder / _JOINED, [])
 
     @property
@@ -138,9 +143,9 @@ class Store:
                 error, f"{self.folder}: cannot be cleared", "remove what is in it by hand"
             ) from None
 
-    def note_written(self, session: bytes = b"", assignment: bytes = b"") -> None:
-        """The labels of the job these secrets belong to are written, for this final assignment."""
-        self._replace(self.folder / _WRITTEN, [session, assignment])
+    def note_written(self, job: Written) -> None:
+        """The labels of the job these secrets belong to are written."""
+        self._replace(self.folder / _WRITTEN, [job.session, job.assignment])
 
     def written_for(self) -> Written:
         """The job whose labels an earlier process has written."""

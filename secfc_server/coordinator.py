@@ -572,12 +572,17 @@ class Coordinator:
         if self.phase in (Phase.FINISHED, Phase.FAILED) and not cursor.ended:
             cursor.ended = True
             out.append(events.Failed(str(self.failure)) if self.failure else self._finished())
-        waiting = events.Waiting(self.phase.value, self.missing())
+        waiting = self.waiting(sender)
         idle = self.phase in (Phase.JOINING, Phase.UNION, Phase.SHARING) or self.short
         if idle and waiting != cursor.waiting:
             cursor.waiting = waiting
             out.append(waiting)
         return out
+
+    def waiting(self, sender: str) -> events.Waiting:
+        """Where the job stands, for one client; who is behind a firewall hears it from here only."""
+        unreachable_by = tuple(name for name, member in self.members.items() if sender in member.broken)
+        return events.Waiting(self.phase.value, self.missing(), unreachable_by)
 
     def _round_news(self, rounds: Rounds, sender: str, cursor: Cursor, now: float) -> list[events.Event]:
         out: list[events.Event] = []

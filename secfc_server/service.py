@@ -73,7 +73,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             try:
                 await asyncio.wait_for(change.wait(), SIGN_OF_LIFE_SECONDS)
             except TimeoutError:
-                yield events.Waiting(self.coordinator.phase.value, self.coordinator.missing())
+                yield self.coordinator.waiting(sender)
 
     async def Upload(self, request_iterator: AsyncIterator[pb.UploadChunk], context: Any) -> pb.UploadReply:
         received = 0

@@ -10,10 +10,10 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import BinaryIO, TypeVar
 
 from secfc.errors import ConfigError, SecfcError, StorageError
 
@@ -27,7 +27,7 @@ _PASSING = (*_CROWDED, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM)
 
 
 @contextmanager
-def replacing(path: Path, mode: int = 0o600) -> Iterator[IO[bytes]]:
+def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
     """A file to write, which takes the place of `path` if the block ends well, and is gone if not. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_SUFFIX}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -43,7 +43,7 @@ def replacing(path: Path, mode: int = 0o600) -> Iterator[IO[bytes]]:
     sync_folder(path.parent)
 
 
-def write(path: Path, parts: Sequence[bytes], mode: int = 0o600) -> None:
+def write(path: Path, parts: Iterable[bytes], mode: int = 0o600) -> None:
     """Replace the file by these parts, one after the other. Raises OSError."""
     with replacing(path, mode) as file:
         for part in parts:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,9 +33,13 @@ def test_two_writers_of_one_file_do_not_spoil_each_other(tmp_path: Path) -> None
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "a"
     atomicfile.write(path, [b"old"])
-    with pytest.raises(KeyboardInterrupt), atomicfile.replacing(path) as file:
-        file.write(b"half")
+
+    def parts() -> Iterator[bytes]:
+        yield b"half"
         raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        atomicfile.write(path, parts())
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -53,7 +59,7 @@ def test_too_many_open_files_are_waited_for(tmp_path: Path) -> None:
     held: list[int] = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, before[0]), before[1]))
     try:
-        with pytest.raises(OSError, match="Too many open files"):
+        with contextlib.suppress(OSError):
             while True:
                 held.append(os.open(tmp_path, os.O_RDONLY))
         freed = threading.Timer(0.3, lambda: [os.close(held.pop()) for _ in range(5)])

@@ -170,7 +170,7 @@ def test_a_full_disk_is_told_and_the_old_file_stays(folder: Path, monkeypatch: p
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(StorageError, match="No space left on device.*nothing is lost"):
+        with pytest.raises(StorageError, match=r"No space left on device.*nothing is lost"):
             Store(folder).secrets(DIGEST, ROWS + 1)
     assert plain(Store(folder).secrets(DIGEST, ROWS)) == first
 
@@ -200,7 +200,7 @@ def test_written_labels_are_noted_until_the_job_is_cleared(folder: Path) -> None
     store = Store(folder)
     store.secrets(DIGEST, ROWS)
     assert not store.written
-    store.note_written()
+    store.note_written(Written())
     again = Store(folder)
     again.secrets(DIGEST, ROWS)
     assert (again.resumed, again.written) == (True, True)
@@ -213,7 +213,7 @@ def test_written_labels_are_noted_until_the_job_is_cleared(folder: Path) -> None
 def test_other_rows_are_another_job_and_take_over_nothing(folder: Path) -> None:
     store = Store(folder)
     store.secrets(DIGEST, ROWS)
-    store.note_written()
+    store.note_written(Written())
     store.secrets(DIGEST, ROWS + 1)
     assert (store.resumed, store.written) == (False, False)
     assert sorted(path.name for path in folder.iterdir()) == ["secrets.json"]
@@ -239,7 +239,7 @@ def test_kept_shares_mean_the_same_seed_and_a_fresh_session(folder: Path) -> Non
     words = np.arange(5, dtype=np.uint64)
     store.keep_shares(b"set", "b", words)
     store.keep_given(b"what was asked")
-    store.note_written()
+    store.note_written(Written())
     store.finish(keep=True)
     again = Store(folder)
     second = plain(again.secrets(DIGEST, ROWS))
@@ -313,7 +313,7 @@ def test_an_unfinished_job_is_given_up_only_when_told(folder: Path) -> None:
     store = Store(folder)
     first = plain(store.secrets(DIGEST, ROWS))
     store.note_joined()
-    store.note_written(b"s" * 32, b"a" * 32)
+    store.note_written(Written(b"s" * 32, b"a" * 32))
     store.keep_answer("b", b"s" * 32, [b"an answer"])
     store.keep_given(b"what was asked")
     again = Store(folder)
@@ -338,7 +338,7 @@ def test_what_is_left_to_do_is_known_after_a_restart(folder: Path) -> None:
     store = Store(folder)
     store.secrets(DIGEST, ROWS)
     assert store.written_for() == Written()
-    store.note_written(b"s" * 32, b"a" * 32)
+    store.note_written(Written(b"s" * 32, b"a" * 32))
     store.keep_answer("b", b"s" * 32, [b"one", b"", b"two"])
     store.keep_answer("c", b"t" * 32, [b"of another session"])
     again = Store(folder)
