@@ -11,10 +11,11 @@ import os
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any
 
 import numpy as np
+from grpc import aio
 
 from secfc import events, rpc, tlsprobe, wire
 from secfc.errors import ConfigError, Malformed, OutOfTurn, SecfcError, StorageError, Unavailable
@@ -93,14 +94,14 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
                 await self.settle(owner)
         return pb.ShareReceipt(received=received)
 
-    async def Fetch(self, request: pb.FetchRequest, context: Any) -> AsyncIterator[pb.ShareChunk]:
+    async def Fetch(self, request: pb.FetchRequest, context: Any) -> None:
         async with rpc.refusing(context):
             receiver = rpc.caller(context, self._participant.federation.name)
             self._participant.asked(receiver, request.session, request.share_set)
-            stage = self._participant.stage
-            with self._fetches.turn(receiver):  # until the last piece is taken off our hands
-                async for chunk in outgoing(stage, self._participant.peer(receiver), request.offset):
-                    yield share_chunk(request.session, request.share_set, chunk)
+            stage, j = self._participant.stage, self._participant.peer(receiver)
+            with self._fetches.turn(receiver), suppress(aio.InternalError):  # a write fails: the receiver is gone
+                async for chunk in outgoing(stage, j, request.offset):
+                    await context.write(share_chunk(request.session, request.share_set, chunk))
 
     async def OpenCenters(self, request_iterator: AsyncIterator[pb.CentersChunk], context: Any) -> pb.CentersReceipt:
         async with rpc.refusing(context):
