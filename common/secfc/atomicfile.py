@@ -86,7 +86,7 @@ def patiently(call: Callable[[], T]) -> T:
 
 def trouble(error: OSError, what: str, cure: str) -> SecfcError:
     """The error to tell: one that passes by itself or by making room, or one for which a person has to change something."""
-    text = f"{what} ({error.strerror})"
+    text = f"{what} ({error.strerror or type(error).__name__})"
     if error.errno in _PASSING:
         return StorageError(f"{text}; {cure}; the same command again goes on, nothing is lost")
     return ConfigError(f"{text}; {cure}")
