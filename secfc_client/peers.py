@@ -23,7 +23,7 @@ from secfc.kit import Kit
 from secfc.logs import say
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
-from secfc_client import threads
+from secfc_client import threads, turns
 from secfc_client.participant import Participant
 from secfc_client.stages import Stage
 from secfc_client.store import Store
@@ -101,7 +101,7 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
             stage, j = self._participant.stage, self._participant.peer(receiver)
             with self._fetches.turn(receiver), suppress(aio.InternalError):  # a write fails: the receiver is gone
                 async for chunk in outgoing(stage, j, request.offset):
-                    await context.write(share_chunk(request.session, request.share_set, chunk))
+                    await turns.written(context.write(share_chunk(request.session, request.share_set, chunk)))
 
     async def OpenCenters(self, request_iterator: AsyncIterator[pb.CentersChunk], context: Any) -> pb.CentersReceipt:
         async with rpc.refusing(context):

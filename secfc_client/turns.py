@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from secfc.errors import OutOfTurn, Unavailable
 
 T = TypeVar("T")
+STALLED_SECONDS = 600.0  # a stream of which nothing comes or goes for so long is ended
 
 
 class Limit:
@@ -37,7 +38,8 @@ class Newest:
         self._over: dict[str, asyncio.Event] = {}
 
     async def messages(self, peer: str, stream: AsyncIterator[T]) -> AsyncGenerator[T, None]:
-        """The stream's messages; raises OutOfTurn as soon as a newer stream of the peer is here. Close it (`aclosing`)."""
+        """The stream's messages; raises OutOfTurn as soon as a newer stream of the peer is here, and Unavailable if nothing
+        comes for a long time. Close it (`aclosing`)."""
         if peer in self._over:
             self._over[peer].set()
         over = self._over[peer] = asyncio.Event()
@@ -46,9 +48,12 @@ class Newest:
             while True:
                 following: asyncio.Future[Any] = asyncio.ensure_future(_following(stream))
                 try:
-                    await asyncio.wait({following, replaced}, return_when=asyncio.FIRST_COMPLETED)
+                    waits = {following, replaced}
+                    done, _ = await asyncio.wait(waits, timeout=STALLED_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                     if over.is_set():
                         raise OutOfTurn("a newer delivery of yours has begun")
+                    if not done:
+                        raise Unavailable(f"nothing has come for {STALLED_SECONDS:.0f} s; deliver the rest again")
                     found = following.result()
                 finally:
                     following.cancel()
@@ -59,6 +64,15 @@ class Newest:
             replaced.cancel()
             if self._over.get(peer) is over:
                 del self._over[peer]
+
+
+async def written(write: Awaitable[None]) -> None:
+    """A message is off our hands; raises Unavailable if nobody takes it for a long time."""
+    try:
+        async with asyncio.timeout(STALLED_SECONDS):
+            await write
+    except TimeoutError:
+        raise Unavailable(f"nothing was read for {STALLED_SECONDS:.0f} s; fetch the rest again") from None
 
 
 async def _following(stream: AsyncIterator[T]) -> list[T]:

@@ -23,7 +23,7 @@ from secfc.kit import Kit
 from secfc.sharing import Shares
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as stubs
-from secfc_client import peers
+from secfc_client import peers, turns
 from secfc_client.participant import Participant
 from secfc_client.peers import Exchange, GaveUp, Peers
 from secfc_client.stages import Stage
@@ -304,6 +304,37 @@ def test_fetches_that_nobody_reads_hold_next_to_nothing(
     assert refused == [grpc.StatusCode.UNAVAILABLE] * 118, "two are served, one of which may hang on a dead connection"
     assert max(peaks) <= 5 * max(len(words) for _, words in owner.stage.pieces(1, 0)), "a block each, not a share set"
     assert read == whole, "whoever reads gets everything"
+
+
+def test_calls_that_stall_are_ended(
+    ring: tuple[list[Kit], list[Participant]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit, machines = ring
+    owner, receiver = machines[0], machines[1]
+    monkeypatch.setattr(turns, "STALLED_SECONDS", 0.2)
+
+    async def stalls() -> AsyncIterator[pb.ShareChunk]:
+        await asyncio.sleep(SECONDS)
+        yield pb.ShareChunk()
+
+    async def scenario() -> grpc.StatusCode:
+        async with (
+            Served(kit[0], owner, tmp_path / "a") as served,
+            Served(kit[1], receiver, tmp_path / "b"),
+            rpc.channel(kit[1], owner.name, address_of(kit[0])) as to_owner,
+            rpc.channel(kit[0], receiver.name, address_of(kit[1])) as to_receiver,
+        ):
+            request = pb.FetchRequest(session=owner.session, share_set=owner.stage.id)
+            unread = stubs.ShareExchangeStub(to_owner).Fetch(request, timeout=SECONDS)
+            held = served.exchange._fetches._open
+            while not held[receiver.name]:
+                await asyncio.sleep(0.01)
+            while held[receiver.name]:
+                await asyncio.sleep(0.01)
+            unread.cancel()
+            return await stubs.ShareExchangeStub(to_receiver).Deliver(stalls(), timeout=SECONDS).code()
+
+    assert asyncio.run(asyncio.wait_for(scenario(), SECONDS)) is grpc.StatusCode.UNAVAILABLE
 
 
 def address_of(kit: Kit) -> str:
