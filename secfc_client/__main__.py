@@ -129,6 +129,8 @@ def command(
     address = bind or federation.client(loaded.party_name).bind
     files = Files(data_path, out, target)
     job = Job(loaded, made, rules, table, rows, ids, store, files, address, wait, write_ids, publish_ids)
+    if again and (new or publish_ids):
+        raise InvalidInput("--again only writes labels once more; leave out --new and --publish-ids")
     if again:
         job.write_again()
         return 0
@@ -148,6 +150,8 @@ async def _run(job: Job, new: bool, style: tuple[str, bool]) -> int:
         if ended:
             say(log, "the labels were written before; the job is over", file=job.files.labels)
             return 0
+        if runner.publishes is not None:
+            say(log, "the server runs another job; the IDs of the last one are not published", level=logging.WARNING)
         participant, runner = job.prepare()
     while True:
         task = asyncio.create_task(runner.run(partial(job.finish, participant, runner)))

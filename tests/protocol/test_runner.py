@@ -16,7 +16,7 @@ from grpc import aio
 
 from secfc import events, identifiers, local, plan, provision, rpc, wire
 from secfc import kit as kits
-from secfc.errors import JobFailed, StorageError, Unavailable
+from secfc.errors import InvalidInput, JobFailed, StorageError, Unavailable
 from secfc.kit import Kit
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as stubs
@@ -377,6 +377,8 @@ def test_labels_of_a_job_that_is_over_are_written_again_without_the_server(kit: 
     (tmp_path / "labels.csv").unlink()
     assert command.main(options(kit, tmp_path, "--again"), standalone_mode=False) == 0
     assert (tmp_path / "labels.csv").read_text() == text
+    with pytest.raises(InvalidInput, match="leave out --new"):
+        command.main(options(kit, tmp_path, "--again", "--new"), standalone_mode=False)
     (tmp_path / "rows.csv").write_text("x,y\n0,1\n4,5\n2,3\n")
     with pytest.raises(Exception, match="no labels of these rows, in this order, are kept there"):
         command.main(options(kit, tmp_path, "--again"), standalone_mode=False)
