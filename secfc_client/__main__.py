@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,15 +11,12 @@ from typing import Any
 
 import click
 
-from secfc import __version__, config, exits, fixedpoint, identifiers, kernels, kit, logs, plan, textfile
-from secfc.centers import Opened
+from secfc import __version__, config, exits, fixedpoint, kernels, kit, logs, plan, rpc
 from secfc.config import Federation
 from secfc.errors import ConfigError, DataError, InvalidInput, Refused, WentBack
 from secfc.logs import say
 from secfc_client import data, examine, naming, policy
-from secfc_client.guard import Guard
-from secfc_client.opening import Opener
-from secfc_client.participant import Participant
+from secfc_client.job import Files, Job
 from secfc_client.policy import TO_NOBODY, Policy
 from secfc_client.runner import NewJob, Runner, blame
 from secfc_client.store import Store
@@ -74,6 +70,10 @@ log = logging.getLogger("secfc.client")
 )
 @click.option("--publish-ids", is_flag=True, help="The same, and at the end tell the server which rows are ours.")
 @click.option("--state", type=click.Path(path_type=Path), default=None, help="State folder; default: KIT/state.")
+@click.option("--new", is_flag=True, help="Give up an unfinished job that is kept here, and begin a new one.")
+@click.option(
+    "--again", is_flag=True, help="Write the labels of the last finished job on these rows again; needs no server."
+)
 @click.option("--bind", default=None, help="Address to listen on; default: as federation.toml says.")
 @click.option("--wait", type=float, default=600.0, show_default=True, help="Seconds to try to reach the server.")
 @click.option("--log-format", type=click.Choice(logs.FORMATS), default="text", show_default=True)
@@ -93,6 +93,8 @@ def command(
     write_ids: bool,
     publish_ids: bool,
     state: Path | None,
+    new: bool,
+    again: bool,
     bind: str | None,
     wait: float,
     log_format: str,
@@ -100,7 +102,7 @@ def command(
 ) -> int:
     """Take part in one clustering job with the rows of FILE, and write them with their cluster. No row leaves this
     machine but as shares that fewer than t+1 clients cannot read. Exit codes: 0 done, 2 wrong usage, configuration or
-    data, 3 the server could not be reached, 4 the job failed, 130 or 143 stopped by a signal."""
+    data, 3 the server could not be reached or a disk was full, 4 the job failed, 130 or 143 stopped by a signal."""
     logs.configure(log_format, quiet)
     loaded = kit.load(kit_path)
     if loaded.party_name == config.SERVER:
@@ -129,46 +131,16 @@ def command(
         raise InvalidInput('rows have IDs only where membership = "private"; leave out --write-ids and --publish-ids')
     ids = naming.linked_ids(table, link_key or kit_path / config.LINK_KEY) if federation.ids == "linked" else None
 
-    def prepare() -> tuple[Participant, Runner]:
-        secrets = store.secrets(naming.subject(federation.digest(), table), rows)
-        guard = Guard(federation, made, rules, store.given())
-        verify = kit.verifier(loaded)
-        participant = Participant(
-            federation,
-            made,
-            loaded.party_name,
-            rows,
-            secrets,
-            verify,
-            ids,
-            guard=guard,
-            columns=table.feature_names,
-        )
-        address = bind or federation.client(loaded.party_name).bind
-        return participant, Runner(loaded, participant, store, address, wait, publish=publish_ids)
-
-    def write(participant: Participant) -> None:
-        named = identifiers.texts(participant.ids) if write_ids or publish_ids else None
-        data.write(table, participant.own_labels(), out, named)
-        say(log, "labels written", file=out, column=data.cluster_column(table))
-
-    def write_centers(opened: Opened) -> None:
-        textfile.write(target, opened.table(table.feature_names), "choose another --centers")
-        say(log, "centres written", file=target, clusters=len(opened.clusters))
-
-    async def finish(participant: Participant) -> None:
-        """The labels first: they do not depend on anybody's consent. Then the centres."""
-        # labels written by an earlier process: it may have given its values, and for another assignment none are given
-        mine = replace(rules, open_centers=TO_NOBODY) if store.written else rules
-        await asyncio.to_thread(write, participant)
-        store.note_written()
-        if federation.centers != TO_NOBODY:
-            textfile.remove(target, "choose another --centers")  # an earlier job's centres are not this one's
-        await Opener(loaded, participant, mine).run(write_centers)
-
+    address = bind or federation.client(loaded.party_name).bind
+    files = Files(data_path, out, target)
+    job = Job(loaded, made, rules, table, rows, ids, store, files, address, wait, write_ids, publish_ids)
+    if again and (new or publish_ids):
+        raise InvalidInput("--again only writes labels once more; leave out --new and --publish-ids")
+    if again:
+        job.write_again()
+        return 0
     kernels.warm()  # before anybody waits for us: compiling holds up every other thread, and links seem broken
-    keep = rules.keep_shares and not made.private  # slots are another order of rows in every job
-    return asyncio.run(_run(prepare, finish, out, store, keep, (log_format, quiet)))
+    return asyncio.run(_run(job, new, (log_format, quiet)))
 
 
 def _rules(kit_path: Path, chosen: Path | None, required: bool, open_centers: str | None) -> Policy:
@@ -196,43 +168,45 @@ def _load(path: Path, federation: Federation, id_column: str | None, features: s
     return table
 
 
-async def _run(
-    prepare: Callable[[], tuple[Participant, Runner]],
-    finish: Callable[[Participant], Awaitable[None]],
-    out: Path,
-    store: Store,
-    keep: bool,
-    style: tuple[str, bool],
-) -> int:
-    stopped = exits.stop_signals()
-    participant, runner = prepare()
-    if store.written and out.exists():  # an earlier process was killed before it could end
+async def _run(job: Job, new: bool, style: tuple[str, bool]) -> int:
+    stopped, store = exits.stop_signals(), job.store
+    participant, runner = job.prepare(new=new)
+    job.hint()
+    if store.written and job.only_goodbye_left(runner):  # an earlier process was killed before it could end
         over = asyncio.create_task(runner.conclude())
         if not await _wait(over, stopped, runner, style):
             return stopped.result()
-        store.finish(keep=keep)
-        if over.result():
-            say(log, "the labels were written before; the job is over", file=out)
+        ended = over.result()
+        store.finish(keep=job.keeps_shares)
+        if ended:
+            say(log, "the labels were written before; the job is over", file=job.files.labels)
             return 0
-        participant, runner = prepare()
+        if runner.publishes is not None:
+            say(log, "the server runs another job; the IDs of the last one are not published", level=logging.WARNING)
+        participant, runner = job.prepare()
     while True:
-        job = asyncio.create_task(runner.run(partial(finish, participant)))
-        if not await _wait(job, stopped, runner, style):
+        task = asyncio.create_task(runner.run(partial(job.finish, participant, runner)))
+        if not await _wait(task, stopped, runner, style):
             await runner.stop("stopped by its operator")
             logs.last_words("stopped; start the same command again to go on", code=stopped.result(), error=False)
             return stopped.result()
-        error = job.exception()
+        error = task.exception()
         if not isinstance(error, NewJob):
             break
-        say(log, "the server begins a new job", shares="kept" if keep else "fresh")
-        store.finish(keep=keep)
-        participant, runner = prepare()
+        if store.written:
+            say(log, "the server has forgotten the last job; what was left of it is not done", level=logging.WARNING)
+        say(log, "the server begins a new job", shares="kept" if job.keeps_shares else "fresh")
+        store.finish(keep=job.keeps_shares)
+        participant, runner = job.prepare()
     if error is not None:
         known = blame(error)
-        await runner.stop(str(known) if known else "an unexpected error", refused=isinstance(known, Refused | WentBack))
+        refused = isinstance(known, Refused | WentBack)
+        await runner.stop(rpc.told(known) if known else "an unexpected error", refused=refused)
         raise known or error
     if await runner.done():
-        store.finish(keep=keep)  # not before: until the server knows, the same command must be able to go on
+        store.finish(
+            keep=job.keeps_shares
+        )  # last of all: until the server knows, the same command must be able to go on
     return 0
 
 

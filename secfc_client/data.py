@@ -20,11 +20,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from secfc import atomicfile, limits
 from secfc.errors import DataError
 from secfc_client.columns import HINT, cell_error, checked_ids, floats, is_numeric
-from secfc_client.tablefile import DELIMITERS, as_text, read, reason, shown, suffix_of, sync_folder, write_rows
+from secfc_client.tablefile import DELIMITERS, as_text, read, reason, shown, suffix_of, write_rows
 
 ID_COLUMN = "secfc_id"
+_CURE = "make room there or choose another --out"
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,21 +104,12 @@ def write(table: Table, labels: NDArray[np.integer[Any]], out: Path, ids: Sequen
     if DELIMITERS[suffix] is None:
         rows = _typed(rows, table)
     try:
-        handle, temporary = tempfile.mkstemp(prefix=".secfc-", dir=out.parent)  # mode 0600
-        try:
-            with os.fdopen(handle, "wb") as file:
-                write_rows(rows, suffix, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, out)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        sync_folder(out.parent)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"{out}: cannot be written ({reason(error)}); mend that and start the same command again"
-        ) from None
+        with atomicfile.replacing(out) as file:
+            write_rows(rows, suffix, file)
+    except pa.ArrowException as error:
+        raise DataError(f"{out}: cannot be written ({reason(error)}); {_CURE}") from None
+    except OSError as error:
+        raise limits.failure(error, f"{out}: cannot be written", _CURE) from None
 
 
 def _with_ids(rows: pa.Table, ids: Sequence[str]) -> pa.Table:

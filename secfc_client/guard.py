@@ -38,7 +38,7 @@ from secfc.plan import Plan
 from secfc_client.policy import FILE, Policy, seeding_requests
 
 Sizes = npt.NDArray[np.int64]
-_DAMAGED = "what is kept of earlier requests cannot be read; remove the state folder to begin with fresh shares"
+_DAMAGED = "what is kept of earlier requests cannot be read; start once with --new to begin a new job with fresh shares"
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class Guard:
         self._meter: Leakage | None = None
         self._unseen = 0  # what may have been given away besides, in ranks of the meter
         self._away = False  # whether requests of this session may have passed us by
+        self._before = 0  # the same, by shares that are none of ours any more: what `budget` keeps of these rows
         if kept:
             self._restore(kept)
 
@@ -74,16 +75,32 @@ class Guard:
         return self._asked.number > 0
 
     @property
+    def ranks(self) -> int:
+        """All that these shares may have told so far, in ranks of the meter."""
+        return self._unseen + (self._meter.rank if self._meter else 0)
+
+    def charge(self, ranks: int) -> None:
+        """Count in what our rows have given away besides, in other jobs, whatever shares those had."""
+        self._before, most = ranks, self.policy.max_directions
+        if most is not None and min(ranks, self._federation.features) > most:
+            raise ConfigError(
+                f"{FILE}: max_directions = {most}, and earlier jobs on these rows may have given away as many; "
+                "secfc budget shows it, and a person at this site can reset it"
+            )
+
+    @property
     def leakage(self) -> Leakage | None:
-        """All that these shares may have told so far; None before the roster is known."""
-        return self._with_unseen(self._meter, self._unseen) if self._meter else None
+        """All that our rows may have told so far; None before the roster is known."""
+        return self._with_unseen(self._meter, self._unseen + self._before) if self._meter else None
 
     def text(self) -> str:
         """For progress and logs; empty before the roster is known."""
         leakage = self.leakage
         if leakage is None:
             return ""
-        return leakage.text() + (" at most, as some requests were not seen here" if self._unseen else "")
+        unseen = " at most, as some requests were not seen here" if self._unseen else ""
+        before = " at most, with what earlier jobs on these rows gave away" if self._before else ""
+        return leakage.text() + (before or unseen)
 
     @staticmethod
     def _with_unseen(meter: Leakage, unseen: int) -> Leakage:
@@ -185,7 +202,7 @@ class Guard:
             raise OutOfTurn("the server asks before the roster is known")
         unseen = self._unseen_before(self._meter, request.number)
         meter = self._meter.after(labels, request.columns)
-        now, most = self._with_unseen(meter, unseen), self.policy.max_directions
+        now, most = self._with_unseen(meter, unseen + self._before), self.policy.max_directions
         if most is not None and now.count > most:
             raise Refused(f"{FILE}: max_directions = {most}, and this request would make it {now.count} of {now.total}")
         self._meter, self._unseen = meter, unseen

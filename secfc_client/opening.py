@@ -13,8 +13,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from grpc import aio
-
 from secfc import rpc, wire
 from secfc.centers import Opened
 from secfc.config import AUDIENCES, SERVER
@@ -101,10 +99,11 @@ class Opener:
             refused: SecfcError = Unavailable("there was no time left")
             while (left := self._deadline - time.monotonic()) > 0:
                 try:
-                    await stub.OpenCenters(_stream(answer), timeout=left)
+                    with rpc.link(party):
+                        await stub.OpenCenters(_stream(answer), timeout=left)
                     return
-                except aio.AioRpcError as error:
-                    refused = rpc.error_of(error, party)
+                except SecfcError as error:
+                    refused = error
                 if not isinstance(refused, OutOfTurn | Unavailable):  # does not keep us from opening what others give
                     break
                 await asyncio.sleep(pause * random.uniform(0.7, 1.3))

@@ -200,7 +200,7 @@ class Participant:
         if self._secrets.revealed not in (b"", events.session(self.federation.digest(), roster.members)):
             raise WrongSender(
                 "our coin was revealed in another job, so this one's start would not be fair; "
-                "remove the state folder and begin a new job (secfc-server --new)"
+                "begin a new job (secfc-server --new), and start this client once with --new"
             )
         session = events.session(self.federation.digest(), roster.members)
         parties = [(member.name, member.x25519) for member in roster.members]
@@ -476,6 +476,12 @@ class Participant:
             raise JobFailed("the job is not finished")
         self._clusters.assign(self._labels(self.finished.version))
         return self._clusters
+
+    def final_digest(self) -> bytes:
+        """Names the final assignment of all rows."""
+        if self.finished is None:
+            raise JobFailed("the job is not finished")
+        return masks.assignment_digest(self._labels(self.finished.version).astype("<i4").tobytes())
 
     def own_labels(self) -> Labels:
         """The clusters of our own rows, in their order."""

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import random
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -20,14 +21,17 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from secfc import events, identifiers, rpc, wire
 from secfc.config import SERVER
-from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, SecfcError, Unavailable
+from secfc.errors import AlreadyJoined, JobFailed, OutOfTurn, SecfcError, Unavailable
 from secfc.field import Words
+from secfc.identifiers import Ids
 from secfc.kit import Kit
 from secfc.logs import say
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
+from secfc_client import threads
+from secfc_client.budget import Account
 from secfc_client.participant import Participant, Phase
-from secfc_client.peers import CALL_SECONDS, DELIVERY_SECONDS, Exchange, Peers, why_unreachable
+from secfc_client.peers import CALL_SECONDS, DELIVERY_SECONDS, Exchange, GaveUp, Patience, Peers, why_unreachable
 from secfc_client.stages import Stage
 from secfc_client.store import Store
 
@@ -46,21 +50,34 @@ class Runner:
     """Takes one participant through one job."""
 
     def __init__(
-        self, kit: Kit, participant: Participant, store: Store, bind: str, patience: float, *, publish: bool = False
+        self,
+        kit: Kit,
+        participant: Participant,
+        store: Store,
+        bind: str,
+        patience: float,
+        *,
+        account: Account | None = None,
     ) -> None:
-        """`patience`: seconds to go on trying to reach the server before giving up; `publish`: at the end, tell which
-        rows are ours."""
-        self._publishes = publish
+        """`patience`: seconds to go on trying to reach the server before giving up; `account`: where what our rows give
+        away is counted over all jobs."""
+        self.publishes: Ids | None = None  # IDs of our rows to tell the server at the end
         self._kit, self._participant, self._bind, self._patience = kit, participant, bind, patience
-        self._store = store
+        self._store, self._account = store, account
         self._instance = os.urandom(16)
         self._settled = asyncio.Event()
+        self._restored = asyncio.Event()
+        self._share_seconds = max(DELIVERY_SECONDS, patience)
         self._exchange = Exchange(participant, store, self._settled.set)
-        self._peers = Peers(kit, participant, self._tell_link)
+        self._peers = Peers(kit, participant, self._tell_link, self._share_seconds)
         self._sharing: asyncio.Task[None] | None = None
         self._delivering: asyncio.Task[None] | None = None
         self._stage: Stage | None = None
         self._held: events.Held | None = None
+        self._lost: Unavailable | None = None  # why the server has to be joined again, as found by another task
+        self._untold_since: float | None = None
+        self._unreachable_by: tuple[str, ...] = ()
+        self._keeping = threading.Lock()
         self._address = kit.federation.server.address
         self._refused_since: float | None = None
         self.line = "starting"  # for a terminal
@@ -97,8 +114,9 @@ class Runner:
                 try:
                     status = await self._call(stub.Status(pb.StatusRequest(), timeout=5.0))
                     break
-                except SecfcError:  # gone, most likely because the job is over for everybody
+                except SecfcError as error:  # gone, most likely because the job is over for everybody
                     if time.monotonic() > deadline:
+                        self._check_published(str(error))
                         return True
                 await asyncio.sleep(0.5)
         if status.phase != Phase.FINISHED.value:
@@ -106,27 +124,36 @@ class Runner:
         await self.done()
         return True
 
+    def _check_published(self, reason: str) -> None:
+        """Raise if there are IDs that the server has not heard."""
+        if self.publishes is not None:
+            raise GaveUp(
+                f"the labels are written, but our IDs are not published ({reason}); start the server, if it has ended, and "
+                "the same command again"
+            )
+
     async def done(self) -> bool:
-        """Tell the server that our labels are written, for a while also to one that is just restarting."""
+        """Tell the server that our labels are written, for a while also to one that is just restarting. Raises if our IDs
+        are to be published and it does not take them."""
         deadline = time.monotonic() + GOODBYE_SECONDS
         async with rpc.channel(self._kit, SERVER, self._address) as channel:
             self._stub = grpc_stubs.CoordinatorStub(channel)
             while True:
                 try:
-                    if self._publishes:
-                        await self._publish()
+                    if self.publishes is not None:
+                        await self._publish(self.publishes)
                     await self._call(self._stub.Report(wire.report_to(events.Done(), self._instance), timeout=5.0))
                     return True
                 except SecfcError as error:
                     if time.monotonic() > deadline:
+                        self._check_published(str(error))
                         say(log, "the server does not know that we are done", level=logging.WARNING, reason=str(error))
                         return False
                 await asyncio.sleep(0.5)
                 with contextlib.suppress(SecfcError):
                     await self._join()
 
-    async def _publish(self) -> None:
-        ids = self._participant.ids
+    async def _publish(self, ids: Ids) -> None:
         data = ids[identifiers.order(ids)].astype("<u8").tobytes()
         chunks = (
             pb.IdChunk(
@@ -148,6 +175,8 @@ class Runner:
                 await self._join()
                 deadline, pause, complained = time.monotonic() + self._patience, 0.2, ""
                 await self._follow()
+            except GaveUp:
+                raise
             except Unavailable as error:
                 complained = await self._explain(error, complained, deadline)
                 if time.monotonic() > deadline:
@@ -190,7 +219,8 @@ class Runner:
 
     async def _check_new_job(self) -> None:
         """A server that still gathers clients begins a job, and one that has answered requests already gets a session of
-        its own. Were it the old job after all, its server would only shut us out."""
+        its own. Were it the old job after all, its server would only shut us out. What our rows have given away is counted
+        on, whatever it says (`budget`)."""
         if not self._store.fresh and self._participant.used:
             status = await self._call(self._stub.Status(pb.StatusRequest(), timeout=CALL_SECONDS))
             if status.phase == Phase.JOINING.value:
@@ -203,25 +233,23 @@ class Runner:
             instance=self._instance,
             introduction=wire.introduction_to(introduction),
         )
+        await threads.whole(self._store.note_joined)  # from now on others may hold shares of ours
         await self._call(self._stub.Join(request, timeout=CALL_SECONDS))
         say(log, "joined", server=self._address)
 
     async def _call(self, call: Any) -> Any:
-        try:
+        with rpc.link("the server"):
             return await call
-        except aio.AioRpcError as error:
-            raise rpc.error_of(error, "the server") from None
 
     async def _follow(self) -> None:
         stream = self._stub.Follow(pb.FollowRequest(instance=self._instance))
         try:
             while self._participant.phase not in (Phase.FINISHED, Phase.FAILED):
-                message = await self._next(stream)
+                with rpc.link("the server"):
+                    message = await self._next(stream)
                 if message is aio.EOF:
                     raise Unavailable("the server ended the stream")
                 await self._handle(wire.event_from(message))
-        except aio.AioRpcError as error:
-            raise rpc.error_of(error, "the server") from None
         except TimeoutError:
             raise Unavailable(f"the server has said nothing for {SILENCE_SECONDS:.0f} s") from None
         finally:
@@ -229,6 +257,7 @@ class Runner:
 
     async def _next(self, stream: Any) -> Any:
         """The stream's next message; raises what ended the exchange of shares, if that failed meanwhile."""
+        self._check_sharing()
         read = asyncio.ensure_future(stream.read())
         try:
             while not read.done():
@@ -238,17 +267,24 @@ class Runner:
                 done, _ = await asyncio.wait(waits, timeout=SILENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if not done:
                     raise TimeoutError
-                if self._sharing is not None and self._sharing.done():
-                    self._sharing.result()
+                self._check_sharing()
             return read.result()
         finally:
             read.cancel()
+
+    def _check_sharing(self) -> None:
+        """Raise what ended the exchange of shares, or what it could not tell the server."""
+        if self._sharing is not None and self._sharing.done():
+            self._sharing.result()
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
 
     async def _handle(self, event: events.Event) -> None:
         self._describe(event)
         if isinstance(event, events.Roster) and self._held is not None:
             await self._insist(self._held)  # the server may have restarted since it heard that
-        if isinstance(event, events.RoundRequest | events.Finished) and not self._participant.missing():
+        if isinstance(event, events.RoundRequest | events.Finished):
             await self._sharing_done()
         if isinstance(event, events.RoundRequest):  # to be checked and counted, which takes a moment
             request = await asyncio.to_thread(self._participant.handle, event)
@@ -261,7 +297,7 @@ class Runner:
         if request is not None:
             await self._answer(request)
         elif isinstance(event, events.RoundRequest | events.Finished):  # others have answered
-            await asyncio.to_thread(self._keep_given)
+            await threads.whole(self._keep_given)
         if isinstance(event, events.Finished | events.Failed) and self._participant.guard.text():
             say(log, self._participant.guard.text())
 
@@ -272,15 +308,17 @@ class Runner:
             return
         if self._stage is not me.stage:
             self._cancel_sharing()  # what is left of a stage that is over: nobody needs it any more
-            self._stage, self._sharing = me.stage, asyncio.create_task(self._share())
+            self._restored.clear()
+            self._stage, self._sharing = me.stage, asyncio.create_task(self._share(me.stage))
         elif reconnected and me.phase is Phase.UNION and self._sharing is not None and self._sharing.done():
-            self._sharing = asyncio.create_task(self._contribute())
+            self._sharing = asyncio.create_task(self._or_rejoin(self._contribute()))
 
     def _describe(self, event: events.Event) -> None:
         match event:
             case events.Waiting():
                 self.line = f"{event.phase}: waiting for {', '.join(event.missing) or 'the server'}"
                 say(log, "waiting", phase=event.phase, missing=event.missing)
+                self._describe_links(event.unreachable_by)
             case events.RoundRequest():
                 self.line = f"round {event.number}"
                 say(log, f"round {event.number}", attempt=event.attempt, columns=len(event.columns))
@@ -296,12 +334,23 @@ class Runner:
             case events.Roster() | events.Agreements() | events.Reveals() | events.Assignment() | events.Failed():
                 pass
 
+    def _describe_links(self, unreachable_by: tuple[str, ...]) -> None:
+        """Say, once for each change, who cannot reach us: a firewall shows nothing to those behind it."""
+        if unreachable_by == self._unreachable_by:
+            return
+        self._unreachable_by, address = unreachable_by, self._kit.federation.client(self._participant.name).address
+        if unreachable_by:
+            text = "other clients cannot reach us; check the firewall and what listens at our address"
+            say(log, text, level=logging.WARNING, clients=unreachable_by, address=address)
+        else:
+            say(log, "other clients reach us again", address=address)
+
     async def _tell(self, report: events.Report) -> None:
         """Report to the server if it can be reached; what matters is told again when the connection is back."""
         try:
-            await self._stub.Report(wire.report_to(report, self._instance), timeout=CALL_SECONDS)
-        except aio.AioRpcError as error:
-            say(log, "report not taken", level=logging.WARNING, reason=wire.line(error.details() or error.code().name))
+            await self._call(self._stub.Report(wire.report_to(report, self._instance), timeout=CALL_SECONDS))
+        except SecfcError as error:
+            say(log, "report not taken", level=logging.WARNING, reason=str(error))
 
     async def _tell_link(self, peer: str, reason: str) -> None:
         await self._tell(events.Unreachable(peer, reason))
@@ -313,8 +362,8 @@ class Runner:
                 report = events.Refused(reason) if refused else events.Stopped(reason)
                 request = wire.report_to(report, self._instance)
                 try:
-                    await grpc_stubs.CoordinatorStub(channel).Report(request, timeout=2.0)
-                except aio.AioRpcError:
+                    await self._call(grpc_stubs.CoordinatorStub(channel).Report(request, timeout=2.0))
+                except SecfcError:
                     say(log, "the server does not know that we stop")
 
     # --- shares --------------------------------------------------------------------------------------------------------
@@ -323,95 +372,121 @@ class Runner:
         for task in filter(None, (self._sharing, self._delivering)):
             task.cancel()
 
-    async def _share(self) -> None:
+    async def _share(self, stage: Stage) -> None:
         """Deliver to all, wait for all, and tell the server: our share of a sum, or that we hold everybody's rows."""
         started = time.monotonic()
         self.line = "exchanging shares"
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._gather())
+            group.create_task(self._gather(stage))
             if self._store.resumed:  # the others may hold our shares already, and may even be done and gone
-                self._delivering = asyncio.create_task(self._peers.deliver_all())
+                self._delivering = asyncio.create_task(self._deliver_again())
                 lacking = await self._exchange.restore()
+                await self._exchange.keep_own(stage)
+                self._restored.set()
                 say(log, "going on after a restart", lacking=lacking)
                 group.create_task(self._peers.fetch(self._exchange, lacking))
             else:
                 group.create_task(self._peers.deliver_all())
         if self._participant.phase is Phase.UNION:
-            await self._contribute()
+            await self._or_rejoin(self._contribute())
             return
         digest = await asyncio.to_thread(self._participant.holdings)
         seconds = time.monotonic() - started
         coin = self._participant.coin()
         if coin:
-            await asyncio.to_thread(self._store.note_revealed, self._participant.session)
+            await threads.whole(self._store.note_revealed, self._participant.session)
         held = events.Held(digest, self._peers.sent_bytes, self._exchange.received_bytes, seconds, coin)
         say(log, "all shares are here", seconds=round(seconds, 2), sent=held.sent_bytes, received=held.received_bytes)
         self._held = held
-        await self._insist(held)
+        await self._or_rejoin(self._insist(held))
 
-    async def _gather(self) -> None:
-        await self._exchange.keep_own()
-        while self._participant.missing():
+    async def _deliver_again(self) -> None:
+        """In the background, to whoever lacks our shares; the job does not wait for it."""
+        try:
+            await self._peers.deliver_all()
+        except* SecfcError as group:
+            reason = str(blame(group))
+            say(log, "some may still lack our shares", level=logging.WARNING, reason=reason)
+
+    async def _gather(self, stage: Stage) -> None:
+        """Until everybody's shares of a stage are here; as long as some arrive, without a limit."""
+        await self._exchange.keep_own(stage)
+        patience, names = Patience(self._share_seconds), self._kit.federation.roster
+        while missing := stage.missing():
+            lacking = ", ".join(names[j] for j in missing)
+            left = patience.left(self._exchange.received_bytes, f"no shares have come from {lacking}")
             self._settled.clear()
-            if not self._participant.missing():
-                break
-            await self._settled.wait()
+            if stage.missing() == missing:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._settled.wait(), min(left, SILENCE_SECONDS))
             if self._exchange.failure is not None:
                 raise self._exchange.failure
 
     async def _contribute(self) -> None:
-        """Our share of the sum that is due, until the server has it or says that it needs it no more."""
+        """Our share of the sum that is due. A server that says that it needs it no more has it open already."""
         context, words = await asyncio.to_thread(self._participant.contribution)
-        gaps = 0
-        while True:
-            try:
-                known = await self._stub.Contributed(pb.ContributedRequest(context=context), timeout=CALL_SECONDS)
-                await self._stub.Contribute(_sum_chunks(context, words, known.received), timeout=DELIVERY_SECONDS)
-                return
-            except aio.AioRpcError as error:
-                refused = rpc.error_of(error, "the server")
-                if isinstance(refused, OutOfTurn):  # opened meanwhile: the news of it is on its way
-                    return
-                gaps += isinstance(refused, Malformed)  # a server that restarted in between has none of it
-                if not isinstance(refused, Unavailable | Malformed) or gaps > _GAPS:
-                    raise refused from None
-                await asyncio.sleep(0.5)
+        with contextlib.suppress(OutOfTurn):  # opened meanwhile: the news of it is on its way
+            known = await self._call(
+                self._stub.Contributed(pb.ContributedRequest(context=context), timeout=CALL_SECONDS)
+            )
+            chunks = _sum_chunks(context, words, known.received)
+            await self._call(self._stub.Contribute(chunks, timeout=DELIVERY_SECONDS))
 
     async def _insist(self, report: events.Report) -> None:
-        while True:
-            try:
-                await self._stub.Report(wire.report_to(report, self._instance), timeout=CALL_SECONDS)
-                return
-            except aio.AioRpcError as error:
-                refused = rpc.error_of(error, "the server")
-                if not isinstance(refused, Unavailable | OutOfTurn):  # a restarted server wants us to join first
-                    raise refused from None
-                await asyncio.sleep(0.5)
+        """Tell the server what it must know. One that wants us to join first has restarted since we did: for us, the
+        connection is broken, and is made again from the beginning."""
+        try:
+            await self._call(self._stub.Report(wire.report_to(report, self._instance), timeout=CALL_SECONDS))
+            self._untold_since = None
+        except OutOfTurn as error:
+            now = time.monotonic()
+            self._untold_since = self._untold_since or now
+            if now - self._untold_since > self._patience:
+                raise GaveUp(f"for {self._patience:.0f} s the server has not taken what we hold: {error}") from None
+            raise Unavailable(str(error)) from None
+
+    async def _or_rejoin(self, telling: Awaitable[None]) -> None:
+        """What a task besides `_follow` tells the server; if it does not get through, `_follow` joins again."""
+        try:
+            await telling
+        except Unavailable as error:
+            self._lost = error
 
     async def _sharing_done(self) -> None:
-        """With all shares here, what is left of the exchange is short: preparing the rounds, and telling the server."""
-        if self._sharing is not None:
+        """With all shares here, what is left of the exchange is short: preparing the rounds, and telling the server. A
+        restarted client first takes up the shares on its disk."""
+        if self._sharing is None:
+            return
+        if self._store.resumed and not self._restored.is_set():
+            taken_up = asyncio.ensure_future(self._restored.wait())
+            waits: set[asyncio.Future[Any]] = {self._sharing, taken_up}
+            await asyncio.wait(waits, timeout=CALL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            taken_up.cancel()
+        if not self._participant.missing():
             await self._sharing
+
+    def restore_answers(self) -> None:
+        """Take what others have answered an earlier process of ours about the centres."""
+        self._exchange.restore_answers()
 
     # --- rounds --------------------------------------------------------------------------------------------------------
 
     async def _answer(self, request: events.RoundRequest) -> None:
         started = time.monotonic()
-        keep = asyncio.to_thread(self._keep_given)  # on disk before anything leaves, and meanwhile we compute
+        keep = threads.whole(self._keep_given)  # on disk before anything leaves, and meanwhile we compute
         _, words = await asyncio.gather(keep, asyncio.to_thread(self._participant.answer, request))
         seconds = time.monotonic() - started
         try:
             stream = self._chunks(request, words, seconds)
-            await self._stub.Upload(stream, timeout=request.deadline_seconds)
-        except aio.AioRpcError as error:
-            refused = rpc.error_of(error, "the server")
-            if isinstance(refused, OutOfTurn):  # the round went on without us
-                say(log, "upload came too late", round=request.number, attempt=request.attempt)
-                return
-            raise refused from None
+            await self._call(self._stub.Upload(stream, timeout=request.deadline_seconds))
+        except OutOfTurn:  # the round went on without us
+            say(log, "upload came too late", round=request.number, attempt=request.attempt)
 
     def _keep_given(self) -> None:
-        self._store.keep_given(self._participant.guard.kept())
+        with self._keeping:  # a thread whose caller was cancelled must not put an older count over a newer one
+            if self._account is not None:
+                self._account.spend(self._participant.guard.ranks)
+            self._store.keep_given(self._participant.guard.kept())
 
     async def _chunks(
         self, request: events.RoundRequest, words: Words, seconds: float

@@ -2,11 +2,15 @@
 
 A job has one such stage for its rows; with private membership, others before it. Words of an owner arrive in order, are
 checked residue by residue, and are used once they are complete and, by the caller's care, on disk. Clients are numbers here.
+
+An owner's shares may be added to a sum, so they must be used exactly once. The calls that use them are heavy and run on
+threads, which go on when their caller is cancelled: a lock sees to it that the second of two finds the work done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +46,7 @@ class Stage:
         self._shares, self._put = shares, put
         self._incoming: dict[int, _Incoming] = {}
         self._held: set[int] = set()
+        self._using = threading.Lock()
 
     @property
     def id(self) -> bytes:
@@ -52,8 +57,17 @@ class Stage:
         """Our shares for a client (heavy)."""
         return self._shares.shares([receiver])[0]
 
+    def pieces(self, receiver: int, first: int) -> Iterator[tuple[int, Words]]:
+        """The same from word `first` on, a piece at a time, each with its place (every step is heavy)."""
+        return self._shares.pieces(receiver, first)
+
+    @property
+    def size(self) -> int:
+        """How many words our shares for a client have."""
+        return self._layouts[self._me].words
+
     def keep_own(self) -> None:
-        """Our own share of our own (heavy)."""
+        """Our own share of our own (heavy); safe to call again, from any thread."""
         if self._me not in self._held:
             self._use(self._me, self.outgoing(self._me))
 
@@ -63,9 +77,10 @@ class Stage:
 
     def progress(self, owner: int) -> int:
         """How many of them have arrived."""
+        incoming = self._incoming.get(owner)  # before the next line: a thread may put it to use meanwhile
         if owner in self._held:
             return self.due(owner)
-        return self._incoming[owner].received if owner in self._incoming else 0
+        return incoming.received if incoming else 0
 
     def receive(self, owner: int, chunk: events.Chunk) -> int:
         """The next piece of an owner's shares; returns how many words have arrived."""
@@ -86,19 +101,23 @@ class Stage:
 
     def complete(self, owner: int) -> Words | None:
         """An owner's shares that are complete and not settled yet."""
-        if owner in self._held or self.progress(owner) < self.due(owner):
+        incoming = self._incoming.get(owner)
+        if owner in self._held or (incoming.received if incoming else 0) < self.due(owner):
             return None
-        return self._incoming[owner].words if owner in self._incoming else np.empty(0, dtype=np.uint64)
+        return incoming.words if incoming else np.empty(0, dtype=np.uint64)
 
     def settle(self, owner: int, words: Words) -> None:
-        """Use an owner's whole shares (heavy); safe to call again. Checks every residue."""
+        """Use an owner's whole shares (heavy); safe to call again, from any thread. Checks every residue."""
         if owner not in self._held:
             self._use(owner, words)
 
     def _use(self, owner: int, words: Words) -> None:
-        self._put(owner, words)
-        self._held.add(owner)
-        self._incoming.pop(owner, None)
+        with self._using:
+            if owner in self._held:
+                return
+            self._put(owner, words)
+            self._held.add(owner)
+            self._incoming.pop(owner, None)
 
     def missing(self) -> list[int]:
         """Whose shares we lack."""

@@ -5,9 +5,7 @@ Arrow's own messages quote cells, so they are not passed on.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
-import os
 import stat
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -161,16 +159,6 @@ def _quoted(text: pa.ChunkedArray, delimiter: str) -> pa.ChunkedArray:
     doubled = pc.replace_substring(text, '"', '""')
     quoted = pc.binary_join_element_wise(quote, doubled, quote, pa.scalar("", TEXT))
     return pc.if_else(pc.match_substring_regex(text, f'["\r\n{delimiter}]'), quoted, text)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the rename last; the file is in place already, so a file system that cannot is no error."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def shown(name: object) -> str:

@@ -627,7 +627,7 @@ class Coordinator:
         if self.phase in (Phase.FINISHED, Phase.FAILED) and not cursor.ended:
             cursor.ended = True
             out.append(self._failed(self.failure) if self.failure else self._finished())
-        waiting = events.Waiting(self.phase.value, self.missing())
+        waiting = self.waiting(sender)
         idle = self.phase in (Phase.JOINING, Phase.AGREEING, Phase.UNION, Phase.SHARING) or self.short
         if idle and waiting != cursor.waiting:
             cursor.waiting = waiting
@@ -638,6 +638,11 @@ class Coordinator:
         given = [member.agreed for member in self.members.values() if member.agreed is not None]
         at = self._index[receiver]
         return events.Agreements(tuple(one.signature for one in given), tuple(one.proofs[at] for one in given))
+
+    def waiting(self, sender: str) -> events.Waiting:
+        """Where the job stands, for one client; who is behind a firewall hears it from here only."""
+        unreachable_by = tuple(name for name, member in self.members.items() if sender in member.broken)
+        return events.Waiting(self.phase.value, self.missing(), unreachable_by)
 
     def _round_news(self, rounds: Rounds, sender: str, cursor: Cursor, now: float) -> list[events.Event]:
         out: list[events.Event] = []

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from secfc import events, limits
-from secfc.errors import ConfigError, Unavailable
+from secfc.errors import ConfigError, StorageError
 from secfc.identifiers import Ids
 from secfc.lloyd import State
 from secfc_server.alignment import Result as Aligned
@@ -244,7 +244,7 @@ class Journal:
         except (ValueError, KeyError, TypeError):
             raise self._damaged("a value is not what was written") from None
 
-    def _failure(self, error: sqlite3.Error) -> ConfigError | Unavailable:
+    def _failure(self, error: sqlite3.Error) -> ConfigError | StorageError:
         """What a person can do about it. A new job is the last resort, for a journal from which none can go on."""
         code, name = _primary(error), getattr(error, "sqlite_errorname", type(error).__name__)
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -257,7 +257,7 @@ class Journal:
             sqlite3.SQLITE_MISMATCH,
         ):  # tables that are none of ours
             return self._damaged(f"{error}, {name}")
-        return Unavailable(
+        return StorageError(
             f"{self.path}: the journal cannot be written ({error}, {name}); make room on that disk or see what is wrong "
             "with it, then start the same command again: the job goes on from its last completed round"
         )

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from secfc import config, events, limits, rpc, wire
-from secfc.errors import ConfigError, JobFailed, Malformed, SecfcError, Unavailable, WrongSender
+from secfc.errors import ConfigError, JobFailed, Malformed, SecfcError, StorageError, Unavailable, WrongSender
 from secfc.logs import say
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
@@ -33,7 +33,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         self._uploading: dict[str, object] = {}  # each client's latest upload
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = time.monotonic()
-        self.broken: Unavailable | None = None  # why this process must end, and can go on when it is started again
+        self.broken: StorageError | None = None  # why this process must end, and can go on when it is started again
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -78,7 +78,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             try:
                 await asyncio.wait_for(change.wait(), SIGN_OF_LIFE_SECONDS)
             except TimeoutError:
-                yield events.Waiting(self.coordinator.phase.value, self.coordinator.missing())
+                yield self.coordinator.waiting(sender)
 
     async def Upload(self, request_iterator: AsyncIterator[pb.UploadChunk], context: Any) -> pb.UploadReply:
         received = 0
@@ -168,13 +168,13 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         """Write to the journal. If that fails the server ends, not the caller: what is not kept must not be relied on."""
         try:
             await asyncio.to_thread(write, *what)
-        except (ConfigError, Unavailable) as error:
+        except (ConfigError, StorageError) as error:
             self._end(error)
             raise Unavailable("the server cannot keep its journal, and stops; its log says why") from None
 
     def _end(self, error: SecfcError) -> None:
         """What this machine lacks ends this process and not the job: clients try on until it is started again."""
-        if isinstance(error, Unavailable):
+        if isinstance(error, StorageError):
             self.broken = self.broken or error
         else:
             self.coordinator.fail(error, self.now())
@@ -240,7 +240,9 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         except OSError as error:
             self._end(limits.failure(error, "the server's machine cannot go on", "see what is wrong with it"))
         except MemoryError:
-            self._end(Unavailable("the server is out of memory; make room, then start the same command again to go on"))
+            self._end(
+                StorageError("the server is out of memory; make room, then start the same command again to go on")
+            )
         except (ArithmeticError, RuntimeError, ValueError) as error:
             say(log, "decoding failed", level=logging.ERROR, error=repr(error))
             self.coordinator.fail(

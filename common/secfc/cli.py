@@ -8,7 +8,7 @@ import click
 
 from secfc import __version__, exits
 
-COMMANDS = ("plan", "provision", "enroll", "sign", "accept", "revoke", "check", "health", "status", "demo")
+COMMANDS = ("plan", "provision", "enroll", "sign", "accept", "revoke", "check", "health", "status", "budget", "demo")
 
 
 class _Lazy(click.Group):
@@ -37,7 +37,8 @@ def group() -> None:
 
     Start with `secfc demo`. Then: `secfc plan` (what fits), `secfc provision` (certificates and kits) or `secfc enroll`,
     `secfc sign` and `secfc accept` (the same, and no key leaves its site), `secfc check` (before a site starts),
-    `secfc-server` and `secfc-client` (the job), `secfc status` (its progress), `secfc revoke` (a stolen certificate).
+    `secfc-server` and `secfc-client` (the job), `secfc status` (its progress), `secfc budget` (what a site's rows have
+    given away), `secfc revoke` (a stolen certificate).
     """
 
 

@@ -14,6 +14,7 @@
     │   ├── AlreadyJoined           another live process has joined under this name
     │   └── Refused                 nothing is wrong with it, but this site's own policy does not allow it; names the rule
     ├── Unavailable                 somebody or something could not be reached before the deadline; names whom
+    ├── StorageError                a file cannot be kept for now (disk full, too many files open); a restart may heal it
     └── JobFailed                   the job as a whole ended without a result; says why and what is kept
 
 Messages are one line, say what is wrong and what to do, and never hold a secret or a private value's neighbours.
@@ -76,6 +77,10 @@ class Refused(PeerError):
 
 class Unavailable(SecfcError):
     """Somebody or something could not be reached before the deadline."""
+
+
+class StorageError(SecfcError):
+    """A file cannot be kept for now; nothing is lost, and a restart may heal it."""
 
 
 class JobFailed(SecfcError):

@@ -120,10 +120,12 @@ def slots_context(union_digest: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Nothing to do yet: the phase, and whom the server waits for."""
+    """Nothing to do yet: the phase, whom the server waits for, and which clients say that they cannot reach the one that is
+    told."""
 
     phase: str
     missing: tuple[str, ...]
+    unreachable_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from itertools import pairwise
 import click
 
 from secfc import limits, logs
-from secfc.errors import InvalidInput, PeerError, SecfcError, Unavailable
+from secfc.errors import InvalidInput, PeerError, SecfcError, StorageError, Unavailable
 
 USAGE, UNAVAILABLE, FAILED, INTERRUPTED, TERMINATED = 2, 3, 4, 130, 143
 
@@ -30,7 +30,7 @@ def code_for(error: SecfcError) -> int:
     """The exit code of a deliberate error."""
     if isinstance(error, InvalidInput) and not isinstance(error, PeerError):
         return USAGE
-    return UNAVAILABLE if isinstance(error, Unavailable) else FAILED
+    return UNAVAILABLE if isinstance(error, Unavailable | StorageError) else FAILED
 
 
 def run(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> None:

@@ -1,5 +1,5 @@
 """What a machine can run out of: descriptors, room on its disk, memory. Nobody has to fix an option or a file for that, so it
-is an `Unavailable` of its own machine: waiting or making room heals it, and the same command goes on.
+is a `StorageError` of its own machine: waiting or making room heals it, and the same command goes on.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import errno
 import sys
 from contextlib import suppress
 
-from secfc.errors import ConfigError, Unavailable
+from secfc.errors import ConfigError, StorageError
 
 if sys.platform != "win32":
     import resource
@@ -20,13 +20,13 @@ LACKING = TRANSIENT | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno
 _LEAST_CONNECTIONS, _MOST_CONNECTIONS = 16, 1 << 16
 
 
-def failure(error: OSError, where: str, cure: str) -> ConfigError | Unavailable:
+def failure(error: OSError, where: str, cure: str) -> ConfigError | StorageError:
     """The error to end with: what the machine lacks may be there at the next start; anything else needs `cure`."""
     what = f"{where} ({error.strerror or error})"
     if error.errno in TRANSIENT:
-        return Unavailable(f"{what}; this machine is short of descriptors or memory: start the same command again")
+        return StorageError(f"{what}; this machine is short of descriptors or memory: start the same command again")
     if error.errno in LACKING:
-        return Unavailable(f"{what}; make room there, then start the same command again: nothing is lost")
+        return StorageError(f"{what}; make room there, then start the same command again: nothing is lost")
     return ConfigError(f"{what}; {cure}")
 
 

@@ -7,9 +7,10 @@ force, the signed roster says (`pins`); both ends ask it (`admission`).
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -19,11 +20,14 @@ from grpc import aio
 from secfc import admission, config, limits, wire
 from secfc.errors import (
     AlreadyJoined,
+    ConfigError,
+    DataError,
     InvalidInput,
     JobFailed,
     Malformed,
     OutOfTurn,
     SecfcError,
+    StorageError,
     Unavailable,
     WrongSender,
 )
@@ -68,7 +72,16 @@ _TABLE: list[tuple[type[SecfcError], grpc.StatusCode]] = [
 
 def status_of(error: SecfcError) -> grpc.StatusCode:
     """The status code that tells a caller about one of our errors."""
+    if isinstance(error, StorageError):
+        return grpc.StatusCode.UNAVAILABLE
     return next((code for kind, code in _TABLE if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+
+
+def told(error: SecfcError) -> str:
+    """What another party hears of an error: its text, unless it is about files of ours, whose names are nobody's business."""
+    if isinstance(error, ConfigError | DataError | StorageError):
+        return "it has a problem with its own files; its log says which"
+    return str(error)
 
 
 def error_of(error: aio.AioRpcError, whom: str) -> SecfcError:
@@ -86,6 +99,24 @@ def error_of(error: aio.AioRpcError, whom: str) -> SecfcError:
     if error.code() in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED):
         return JobFailed(f"{whom} cannot answer: {text}")
     return Unavailable(f"{whom}: {text}")
+
+
+@contextmanager
+def link(whom: str) -> Iterator[None]:
+    """Calls to a peer go in here: what ends them comes out as one of our errors, a broken connection as Unavailable.
+
+    gRPC may raise CancelledError where a write fails. That is a broken connection too, unless our own task is being
+    cancelled; taken for that, it would end a task without a word.
+    """
+    try:
+        yield
+    except aio.AioRpcError as error:
+        raise error_of(error, whom) from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise Unavailable(f"{whom}: the connection broke") from None
 
 
 def server(kit: Kit) -> aio.Server:
@@ -156,7 +187,7 @@ async def refusing(context: Any) -> AsyncIterator[None]:
         yield
     except SecfcError as error:
         say(log, "refused", level=logging.WARNING, caller=_shown(context), reason=str(error))
-        await context.abort(status_of(error), str(error))
+        await context.abort(status_of(error), told(error))
     except aio.AbortError:
         raise
     except (OSError, MemoryError) as error:  # what our machine lacks is not the caller's fault, and may pass

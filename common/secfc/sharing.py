@@ -10,7 +10,7 @@ with it every share can be made again, byte for byte, so a restarted client neve
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -54,16 +54,28 @@ class Shares:
     def shares(self, receivers: Sequence[int]) -> list[Words]:
         """Packed shares for some clients, in the order of `receivers`. Memory: what is returned, and a block of rows."""
         out = [np.empty(self.layout.words, dtype=np.uint64) for _ in receivers]
-        field, code = self.code.field, self.code
-        coefficients = np.ascontiguousarray(code.encoding[:, list(receivers)])
         for a in range(0, self.rows, _BLOCK):
             rows = min(_BLOCK, self.rows - a)
-            encoded = field.matmul(coefficients, self._segments(a, rows))
-            block = Layout.uniform(field, rows, self.length)
-            for index, words in enumerate(out):
-                values = encoded[:, index].reshape(field.lanes, rows, self.length)
-                self.layout.slice(words, a, a + rows)[:] = block.pack(list(values))
+            for words, block in zip(out, self._block(a, rows, receivers), strict=True):
+                self.layout.slice(words, a, a + rows)[:] = block
         return out
+
+    def pieces(self, receiver: int, first: int = 0) -> Iterator[tuple[int, Words]]:
+        """Packed shares for one client from word `first` on, with the place of each piece. Memory: a block of rows."""
+        per_block = Layout.uniform(self.code.field, _BLOCK, self.length).words
+        for a in range(first // per_block * _BLOCK, self.rows, _BLOCK):
+            [words] = self._block(a, min(_BLOCK, self.rows - a), [receiver])
+            at = a // _BLOCK * per_block
+            yield max(at, first), words[max(first - at, 0) :]
+
+    def _block(self, first: int, rows: int, receivers: Sequence[int]) -> list[Words]:
+        """Packed shares of a block of rows, for each receiver."""
+        field = self.code.field
+        coefficients = np.ascontiguousarray(self.code.encoding[:, list(receivers)])
+        encoded = field.matmul(coefficients, self._segments(first, rows))
+        block = Layout.uniform(field, rows, self.length)
+        values = (encoded[:, index].reshape(field.lanes, rows, self.length) for index in range(len(receivers)))
+        return [block.pack(list(one)) for one in values]
 
     def _segments(self, first: int, rows: int) -> Residues:
         """(L, ℓ+t, rows·s): data segments, then noise segments, of a block of rows."""

@@ -85,7 +85,8 @@ def introduction_from(message: pb.Introduction) -> events.Introduction:
 def event_to(value: events.Event) -> pb.Event:
     match value:
         case events.Waiting():
-            return pb.Event(waiting=pb.Waiting(phase=value.phase, missing=value.missing))
+            waiting = pb.Waiting(phase=value.phase, missing=value.missing, unreachable_by=value.unreachable_by)
+            return pb.Event(waiting=waiting)
         case events.Roster():
             return pb.Event(roster=pb.Roster(members=[introduction_to(m) for m in value.members]))
         case events.Agreements():
@@ -146,7 +147,8 @@ def event_from(message: pb.Event) -> events.Event:
 
 
 def _waiting(message: pb.Waiting) -> events.Waiting:
-    return events.Waiting(line(message.phase), tuple(line(name) for name in message.missing[:MAX_CLIENTS]))
+    missing, by = ([line(name) for name in names[:MAX_CLIENTS]] for names in (message.missing, message.unreachable_by))
+    return events.Waiting(line(message.phase), tuple(missing), tuple(by))
 
 
 def _roster(message: pb.Roster) -> events.Roster:

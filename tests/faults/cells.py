@@ -162,7 +162,7 @@ def fill(scene: Scene) -> Callable[[], None]:
     def mend() -> None:
         process = scene.site.processes[VICTIM]
         process.wait(200)
-        assert process.returncode == 2, f"it ended with {process.returncode}"
+        assert process.returncode == 3, f"it ended with {process.returncode}"
         words = scene.site.last_words(VICTIM)
         assert "No space left on device" in words, words
         scene.errors.append(words)

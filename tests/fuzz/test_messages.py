@@ -57,6 +57,9 @@ class Caller:
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
 
+    async def write(self, message: Any) -> None:
+        assert message.SerializeToString()
+
     async def abort(self, code: Any, text: str) -> None:
         self.code, self.text = code, text
         raise aio.AbortError(text)

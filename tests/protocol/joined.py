@@ -14,6 +14,7 @@ import enum
 import hmac
 import itertools
 import random
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -99,7 +100,8 @@ def fresh_secrets(generator: random.Random) -> Secrets:
 
 # --- what a refused message must not change -------------------------------------------------------------------------
 
-_SHARED = (Federation, Plan, Field, Code, Coins, X25519PrivateKey)  # frozen; caches inside them are not state
+_LOCK = type(threading.Lock())
+_SHARED = (Federation, Plan, Field, Code, Coins, X25519PrivateKey, _LOCK)  # frozen; caches inside them are not state
 
 
 def snapshot(value: object) -> object:

@@ -233,6 +233,23 @@ def test_a_client_that_stops_while_joining_may_come_back(server: Server) -> None
     assert server.coordinator.missing() == ("c2", "c3")
 
 
+def test_a_client_that_others_cannot_reach_hears_it(server: Server) -> None:
+    server.join(0, 1, 2, 3)
+    told: dict[str, Cursor] = {"c0": Cursor(), "c3": Cursor()}
+
+    def heard(name: str) -> list[tuple[str, ...]]:
+        news = server.coordinator.news(name, told[name], server.now)
+        return [event.unreachable_by for event in news if isinstance(event, events.Waiting)]
+
+    assert (heard("c0"), heard("c3")) == ([()], [()])
+    server.report(1, events.Unreachable("c3", "timed out"))
+    server.report(2, events.Unreachable("c3", "refused"))
+    assert (heard("c0"), heard("c3")) == ([], [("c1", "c2")])
+    server.report(1, events.Unreachable("c3", ""))
+    server.report(2, events.Unreachable("c3", ""))
+    assert (heard("c0"), heard("c3")) == ([], [()])
+
+
 def test_a_client_that_stops_while_sharing_is_waited_for_and_named(server: Server) -> None:
     """It can come back under its identity and go on, so the job is not over."""
     server.join(0, 1, 2, 3)

@@ -285,8 +285,8 @@ def test_open_uploads_count_every_segment() -> None:
 
 @pytest.mark.parametrize("damage", [b"\0\0\0\2{}", b"\0\0\0\1x", b"x", b"\xff\xff\xff\xff{}"])
 def test_what_cannot_be_read_is_told(damage: bytes) -> None:
-    with pytest.raises(ConfigError, match="remove the state folder"):
+    with pytest.raises(ConfigError, match="start once with --new"):
         guard(kept=damage)
     good = guard().kept()
-    with pytest.raises(ConfigError, match="remove the state folder"):
+    with pytest.raises(ConfigError, match="start once with --new"):
         guard(kept=good[:-1])

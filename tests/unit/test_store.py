@@ -15,9 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secfc.errors import ConfigError
+from secfc.errors import ConfigError, StorageError
+from secfc_client import budget, keptlabels
+from secfc_client.keptlabels import Kept
 from secfc_client.participant import Secrets
-from secfc_client.store import Store
+from secfc_client.store import Store, Written
 
 ROWS = np.array([[1, -2], [3, 4]], dtype=np.int64)
 DIGEST = b"f" * 32
@@ -51,23 +53,6 @@ def test_only_the_owner_may_read_them(folder: Path, mask: int) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / "secrets.json").stat().st_mode) == 0o600
     assert [path.name for path in folder.iterdir()] == ["secrets.json"], "nothing temporary is left"
-
-
-def test_a_loose_left_over_does_not_loosen_the_file(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    (folder / "secrets.json.new").write_text("half")
-    (folder / "secrets.json.new").chmod(0o644)
-    Store(folder).secrets(DIGEST, ROWS)
-    assert stat.S_IMODE((folder / "secrets.json").stat().st_mode) == 0o600
-    assert not (folder / "secrets.json.new").exists()
-
-
-def test_a_planted_link_is_not_written_through(folder: Path, tmp_path: Path) -> None:
-    folder.mkdir(parents=True)
-    target = tmp_path / "elsewhere"
-    (folder / "secrets.json.new").symlink_to(target)
-    Store(folder).secrets(DIGEST, ROWS)
-    assert not target.exists()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +92,7 @@ def damaged(folder: Path) -> dict[str, bytes]:
         "null": b"null",
         "a number": b"1",
         "no fields": b"{}",
-        "another version": without(version=2),
+        "another version": without(version=1),
         "no seed": json.dumps({key: value for key, value in fields.items() if key != "seed"}).encode(),
         "a short seed": without(seed="00" * 31),
         "a short nonce": without(nonce="00"),
@@ -161,9 +146,11 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "state" / "secrets.json").mkdir(parents=True)
     with pytest.raises(ConfigError, match="check the state folder"):
         Store(tmp_path / "state").secrets(DIGEST, ROWS)
-    (tmp_path / "other" / "secrets.json.new").mkdir(parents=True)
+    store = Store(tmp_path / "other")
+    store.secrets(DIGEST, ROWS)
+    (tmp_path / "other" / "given").mkdir()
     with pytest.raises(ConfigError, match="choose another --state"):
-        Store(tmp_path / "other").secrets(DIGEST, ROWS)
+        store.keep_given(b"what was asked")
 
 
 @pytest.fixture
@@ -200,7 +187,7 @@ def test_a_full_disk_is_told_and_the_old_file_stays(folder: Path, monkeypatch: p
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(ConfigError, match="No space left on device"):
+        with pytest.raises(StorageError, match=r"No space left on device.*nothing is lost"):
             Store(folder).secrets(DIGEST, ROWS + 1)
     assert plain(Store(folder).secrets(DIGEST, ROWS)) == first
 
@@ -230,7 +217,7 @@ def test_written_labels_are_noted_until_the_job_is_cleared(folder: Path) -> None
     store = Store(folder)
     store.secrets(DIGEST, ROWS)
     assert not store.written
-    store.note_written()
+    store.note_written(Written())
     again = Store(folder)
     again.secrets(DIGEST, ROWS)
     assert (again.resumed, again.written) == (True, True)
@@ -243,7 +230,7 @@ def test_written_labels_are_noted_until_the_job_is_cleared(folder: Path) -> None
 def test_other_rows_are_another_job_and_take_over_nothing(folder: Path) -> None:
     store = Store(folder)
     store.secrets(DIGEST, ROWS)
-    store.note_written()
+    store.note_written(Written())
     store.secrets(DIGEST, ROWS + 1)
     assert (store.resumed, store.written) == (False, False)
     assert sorted(path.name for path in folder.iterdir()) == ["secrets.json"]
@@ -269,7 +256,7 @@ def test_kept_shares_mean_the_same_seed_and_a_fresh_session(folder: Path) -> Non
     words = np.arange(5, dtype=np.uint64)
     store.keep_shares(b"set", "b", words, lasting=True)
     store.keep_given(b"what was asked")
-    store.note_written()
+    store.note_written(Written())
     store.finish(keep=True)
     again = Store(folder)
     second = plain(again.secrets(DIGEST, ROWS))
@@ -309,5 +296,85 @@ def test_a_damaged_count_is_not_taken_for_none(folder: Path) -> None:
     store.secrets(DIGEST, ROWS)
     store.keep_given(b"what was asked")
     (folder / "given").write_bytes((folder / "given").read_bytes()[:-1])
-    with pytest.raises(ConfigError, match="what these shares gave away is not known; remove"):
+    with pytest.raises(ConfigError, match="what these shares gave away is not known; start once with --new"):
         store.given()
+
+
+# --- a job that is under way ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("digest", "rows", "words"),
+    [
+        (DIGEST, ROWS + 1, "the rows are not what it began with"),
+        (b"g" * 32, ROWS, r"federation\.toml, or the --id column"),
+    ],
+)
+def test_changed_rows_are_refused_and_nothing_is_lost(
+    folder: Path, digest: bytes, rows: np.ndarray, words: str
+) -> None:  # type: ignore[type-arg]
+    store = Store(folder)
+    first = plain(store.secrets(DIGEST, ROWS))
+    store.keep_shares(b"set", "b", np.arange(5, dtype=np.uint64))
+    store.keep_given(b"what was asked")
+    store.note_joined()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(ConfigError, match=f"{words}.*put the old file back.*--new to give it up.*gone") as caught:
+        Store(folder).secrets(digest, rows)
+    assert len(str(caught.value).splitlines()) == 1
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert plain(Store(folder).secrets(DIGEST, ROWS)) == first, "the old file put back goes on"
+
+
+def test_an_unfinished_job_is_given_up_only_when_told(folder: Path) -> None:
+    store = Store(folder)
+    first = plain(store.secrets(DIGEST, ROWS))
+    store.note_joined()
+    store.note_written(Written(b"s" * 32, b"a" * 32))
+    store.keep_answer("b", b"s" * 32, [b"an answer"])
+    store.keep_given(b"what was asked")
+    again = Store(folder)
+    fresh = plain(again.secrets(DIGEST, ROWS + 1, new=True))
+    assert not set(first) & set(fresh)
+    assert (again.resumed, again.written, again.given(), again.answers(b"s" * 32)) == (False, False, b"", {})
+    assert [path.name for path in folder.iterdir()] == ["secrets.json"]
+    assert plain(Store(folder).secrets(DIGEST, ROWS + 1)) == fresh
+
+
+def test_after_a_job_other_rows_are_welcome(folder: Path) -> None:
+    for keep in (False, True):
+        store = Store(folder)
+        store.secrets(DIGEST, ROWS)
+        store.note_joined()
+        store.finish(keep=keep)
+        Store(folder).secrets(DIGEST, ROWS + 1)
+        Store(folder).clear()
+
+
+def test_what_is_left_to_do_is_known_after_a_restart(folder: Path) -> None:
+    store = Store(folder)
+    store.secrets(DIGEST, ROWS)
+    assert store.written_for() == Written()
+    store.note_written(Written(b"s" * 32, b"a" * 32))
+    store.keep_answer("b", b"s" * 32, [b"one", b"", b"two"])
+    store.keep_answer("c", b"t" * 32, [b"of another session"])
+    again = Store(folder)
+    again.secrets(DIGEST, ROWS)
+    assert (again.written, again.written_for(), again.centers_done) == (True, Written(b"s" * 32, b"a" * 32), False)
+    assert again.answers(b"s" * 32) == {"b": [b"one", b"", b"two"]}
+    (folder / "b.answer").write_bytes((folder / "b.answer").read_bytes()[:-1])
+    assert again.answers(b"s" * 32) == {}
+    again.note_centers()
+    assert Store(folder).centers_done
+    again.finish(keep=True)
+    assert [path.name for path in folder.iterdir()] == ["secrets.json"]
+
+
+def test_clearing_leaves_the_budget_and_the_labels(folder: Path) -> None:
+    store = Store(folder)
+    store.secrets(DIGEST, ROWS)
+    store.note_joined()
+    budget.write(folder, {})
+    keptlabels.keep(folder, Kept(b"s" * 32, "table", np.array([1, 0], np.int32), None))
+    store.clear()
+    assert sorted(path.name for path in folder.iterdir()) == ["budget.json", f"labels-{'73' * 16}.kept"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,15 @@ def test_what_cannot_be_written_or_removed_is_one_line_with_a_cure(tmp_path: Pat
         textfile.write(tmp_path / "no such folder" / "a.csv", "", "do otherwise")
     with pytest.raises(ConfigError, match=r"cannot be removed .*; do otherwise$"):
         textfile.remove(tmp_path, "do otherwise")
+
+
+def test_a_file_of_results_is_as_readable_as_any_other(tmp_path: Path) -> None:
+    old = os.umask(0o022)
+    try:
+        textfile.write(tmp_path / "a.csv", "", "do otherwise")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "a.csv").stat().st_mode) == 0o644
 
 
 def test_centres_go_to_a_csv_file_of_their_own(tmp_path: Path) -> None:

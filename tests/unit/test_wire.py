@@ -47,7 +47,12 @@ def pieces(draw: st.DrawFn) -> events.Assignment:
 
 
 all_events = st.one_of(
-    st.builds(events.Waiting, phase=text, missing=st.lists(text, max_size=5).map(tuple)),
+    st.builds(
+        events.Waiting,
+        phase=text,
+        missing=st.lists(text, max_size=5).map(tuple),
+        unreachable_by=st.lists(text, max_size=5).map(tuple),
+    ),
     st.builds(events.Roster, members=st.lists(introductions, max_size=3).map(tuple)),
     st.builds(events.Reveals, coins=st.lists(digest, max_size=3).map(tuple)),
     pieces(),
@@ -282,6 +287,7 @@ def test_texts_for_people_are_one_printable_line(ugly: str) -> None:
         wire.event_from(pb.Event(failed=pb.Failed(reason=ugly))).reason,  # type: ignore[union-attr]
         wire.event_from(pb.Event(waiting=pb.Waiting(phase=ugly))).phase,  # type: ignore[union-attr]
         wire.event_from(pb.Event(waiting=pb.Waiting(missing=[ugly]))).missing[0],  # type: ignore[union-attr]
+        wire.event_from(pb.Event(waiting=pb.Waiting(unreachable_by=[ugly]))).unreachable_by[0],  # type: ignore[union-attr]
         wire.report_from(pb.ReportRequest(stopped=pb.Stopped(reason=ugly))).reason,  # type: ignore[union-attr]
         wire.report_from(pb.ReportRequest(unreachable=pb.Unreachable(peer=ugly))).peer,  # type: ignore[union-attr]
         wire.report_from(pb.ReportRequest(unreachable=pb.Unreachable(reason=ugly))).reason,  # type: ignore[union-attr]

@@ -73,12 +73,14 @@ class Event(_message.Message):
     def __init__(self, waiting: _Optional[_Union[Waiting, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., assignment: _Optional[_Union[AssignmentChunk, _Mapping]] = ..., round: _Optional[_Union[RoundRequest, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., reveals: _Optional[_Union[Reveals, _Mapping]] = ..., agreements: _Optional[_Union[Agreements, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ...) -> None: ...
 
 class Waiting(_message.Message):
-    __slots__ = ("phase", "missing")
+    __slots__ = ("phase", "missing", "unreachable_by")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_BY_FIELD_NUMBER: _ClassVar[int]
     phase: str
     missing: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, phase: _Optional[str] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
+    unreachable_by: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, phase: _Optional[str] = ..., missing: _Optional[_Iterable[str]] = ..., unreachable_by: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Roster(_message.Message):
     __slots__ = ("members",)

@@ -1,0 +1,98 @@
+"""The labels of finished jobs, in the state folder: whoever lost the output file has it written again, without the server.
+
+One sealed file per session. They outlive the job and everything else that is cleared with it; a person removes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from secfc import atomicfile, limits
+from secfc.distances import Labels
+from secfc.errors import ConfigError
+from secfc.framing import framed
+from secfc.identifiers import ID_BYTES, Ids
+from secfc_client.data import Table
+
+_PREFIX, _SUFFIX = "labels-", ".kept"
+_SEAL_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The labels of one table's rows in one session, and with private membership the rows' IDs there."""
+
+    session: bytes
+    table: str
+    labels: Labels = field(repr=False)
+    ids: Ids | None = field(repr=False)
+
+
+def table_key(table: Table) -> str:
+    """Names a table by the values of its rows, in their order: labels belong to rows by their place."""
+    values = np.ascontiguousarray(table.features, dtype="<f8")
+    names = (name.encode() for name in table.feature_names)
+    head = framed(b"secfc/v1/table", b"%d,%d" % values.shape, *names)
+    return hashlib.sha256(head + values.tobytes()).hexdigest()
+
+
+def keep(folder: Path, kept: Kept) -> None:
+    """Put labels on disk."""
+    fields = {"session": kept.session.hex(), "table": kept.table, "rows": len(kept.labels), "when": time.time()}
+    head = json.dumps(fields | {"ids": kept.ids is not None}).encode()
+    ids = b"" if kept.ids is None else kept.ids.astype("<u8").tobytes()
+    content = len(head).to_bytes(4, "big") + head + kept.labels.astype("<i4").tobytes() + ids
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        atomicfile.write(_path(folder, kept.session), [_seal(content), content])
+    except OSError as error:
+        cure = "make room there or choose another --state"
+        raise limits.failure(error, f"{folder}: cannot keep state there", cure) from None
+
+
+def of_session(folder: Path, session: bytes) -> Kept | None:
+    """The labels of one session, if they are here."""
+    path = _path(folder, session)
+    return _read(path)[1] if path.exists() else None
+
+
+def latest(folder: Path, table: str) -> Kept | None:
+    """The labels of the last job on this very table, if there is one."""
+    found = [_read(path) for path in folder.glob(f"{_PREFIX}*{_SUFFIX}")]
+    mine = [one for one in found if one[1].table == table]
+    return max(mine, key=lambda one: one[0])[1] if mine else None
+
+
+def _path(folder: Path, session: bytes) -> Path:
+    return folder / f"{_PREFIX}{session.hex()[:32]}{_SUFFIX}"
+
+
+def _read(path: Path) -> tuple[float, Kept]:
+    """When these labels were kept, and they themselves."""
+    try:
+        whole = atomicfile.patiently(path.read_bytes)
+    except OSError as error:
+        raise limits.failure(error, f"{path}: cannot be read", "check the state folder") from None
+    content = whole[_SEAL_BYTES:]
+    try:
+        if whole[:_SEAL_BYTES] != _seal(content):
+            raise ValueError
+        end = 4 + int.from_bytes(content[:4], "big")
+        head = json.loads(content[4:end])
+        middle = end + 4 * int(head["rows"])
+        labels = np.frombuffer(content[end:middle], "<i4").astype(np.int32)
+        ids = np.frombuffer(content[middle:], "<u8").astype(np.uint64).reshape(-1, ID_BYTES // 8)
+        kept = Kept(bytes.fromhex(head["session"]), str(head["table"]), labels, ids if head["ids"] else None)
+        return float(head["when"]), kept
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ConfigError(f"{path}: damaged; remove it, its labels are lost here") from None
+
+
+def _seal(content: bytes) -> bytes:
+    return hashlib.sha256(framed(b"secfc/v1/kept-labels") + content).digest()

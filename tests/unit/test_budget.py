@@ -1,0 +1,268 @@
+"""The budget of a site's rows: whatever the server says or restarts, what was given away is counted on."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from secfc import federation as one_machine
+from secfc import provision
+from secfc.coins import Coins
+from secfc.commands.budget import command
+from secfc.decoding import Distances
+from secfc.errors import ConfigError, Refused, StorageError
+from secfc.leakage import Leakage
+from secfc.lloyd import Clustering, Phase
+from secfc_client import budget
+from secfc_client.budget import Account, Entry
+from secfc_client.guard import Guard
+from secfc_client.policy import Policy
+from secfc_client.store import Store
+from tests.protocol.joined import deal, make_federation, plan_of
+from tests.unit.test_guard import ask
+
+FEATURES, K, LIMIT = 10, 3, 4
+SIZES = [12, 9, 7]
+AGREED = make_federation(3, features=FEATURES, seeding="random")
+MINE = deal(0, SIZES, FEATURES, spread=4)[0]
+NAMES = tuple(f"x{j}" for j in range(FEATURES))
+KEY = budget.key_of(NAMES, MINE.astype(float))
+
+
+class Site:
+    """What a client process does with its state: the same steps, in the same order, as `secfc-client`."""
+
+    def __init__(self, folder: Path, policy: Policy) -> None:
+        self.folder, self.policy, self.given = folder, policy, 0
+        self.store = Store(folder)
+        self.begin()
+
+    def begin(self) -> None:
+        """A process starts, or the server has said that it begins a new job."""
+        self.store.secrets(AGREED.digest(), MINE)
+        self.guard = Guard(AGREED, plan_of(AGREED), self.policy, self.store.given())
+        self.account = Account(self.folder, KEY, Entry(0, "", len(MINE), FEATURES, "rows.csv"))
+        self.guard.charge(self.account.before(self.store.holder, self.guard.ranks))
+
+    def answer(self, number: int, labels: Any, columns: Any) -> None:
+        request = ask(number, labels, columns)
+        self.guard.admit(request, labels)
+        self.account.spend(self.guard.ranks)
+        self.store.keep_given(self.guard.kept())
+
+
+def lloyd(site: Site, seed: int, session: bytes) -> list[tuple[Any, Any]]:
+    """One job with that start until the site refuses; what it has answered."""
+    rows = deal(0, SIZES, FEATURES, spread=4)
+    made, total = plan_of(AGREED), sum(SIZES)
+    members = one_machine.share(made, rows, np.split(np.arange(total), np.cumsum(SIZES)[:-1]))
+    machine, distances = (
+        Clustering(total, K, start="random", coins=Coins(bytes([seed]))),
+        Distances(made.field, total, K),
+    )
+    site.guard.begin(session, os.urandom(32), total, bytes(32))
+    given = []
+    while machine.phase is not Phase.DONE:
+        request = machine.request
+        try:
+            site.answer(request.number, request.labels, request.columns)
+        except Refused:
+            return given
+        given.append((request.labels, request.columns))
+        uploads = {j: members[j].answer(request, bytes(32), (0, 1, 2), 1) for j in range(3)}
+        one_machine.decode(made, request, uploads, distances)
+        machine.absorb(distances)
+    return given
+
+
+def known(given: list[tuple[Any, Any]]) -> int:
+    """How many directions a server knows that remembers everything: all sessions on one meter."""
+    meter = Leakage(sum(SIZES), FEATURES)
+    for labels, columns in given:
+        meter = meter.after(labels, columns)
+    return meter.count
+
+
+def attack(site: Site, forget: Any) -> int:
+    """Six jobs, each with another start; `forget` is what happens between two of them. What the server knows at the end."""
+    given: list[tuple[Any, Any]] = []
+    for seed in range(6):
+        given += lloyd(site, seed, bytes([seed]) * 32)
+        with suppress(ConfigError):  # it ends before it joins, or it answers nothing
+            forget(site)
+    return known(given)
+
+
+def joining_again(site: Site) -> None:
+    site.store.finish(keep=False)
+    site.begin()
+
+
+def joining_again_with_kept_shares(site: Site) -> None:
+    site.store.finish(keep=True)
+    site.begin()
+
+
+def cleared_and_restarted(site: Site) -> None:
+    site.store.clear()
+    site.store = Store(site.folder)
+    site.begin()
+
+
+def given_up(site: Site) -> None:
+    site.store.secrets(AGREED.digest(), MINE, new=True)
+    site.begin()
+
+
+def restarted(site: Site) -> None:
+    site.store = Store(site.folder)
+    site.begin()
+
+
+WAYS = [joining_again, joining_again_with_kept_shares, cleared_and_restarted, given_up, restarted]
+
+
+@pytest.mark.parametrize("forget", WAYS)
+def test_a_server_that_begins_again_and_again_never_knows_more_than_the_limit(tmp_path: Path, forget: Any) -> None:
+    limited = attack(Site(tmp_path / "limited", Policy(max_directions=LIMIT)), forget)
+    assert 0 < limited <= LIMIT
+    free = attack(Site(tmp_path / "free", Policy()), forget)
+    assert free > LIMIT, "else the attack is none"
+    [entry] = budget.read(tmp_path / "free").values()
+    assert entry.directions >= free, "what is counted is never less than what is known"
+
+
+def test_the_count_is_on_disk_before_the_answer(tmp_path: Path) -> None:
+    site = Site(tmp_path, Policy())
+    given = lloyd(site, 1, b"s" * 32)
+    assert site.guard.ranks == budget.read(tmp_path)[KEY].ranks
+    assert budget.read(tmp_path)[KEY].directions == known(given)
+    assert stat.S_IMODE((tmp_path / "budget.json").stat().st_mode) == 0o600
+    assert site.guard.text() == f"geometry known: {known(given)} of {FEATURES} directions"
+    cleared_and_restarted(site)
+    lloyd(site, 2, b"t" * 32)
+    assert site.guard.text().endswith("at most, with what earlier jobs on these rows gave away")
+
+
+def test_a_restart_counts_nothing_twice_and_a_lost_note_counts_on(tmp_path: Path) -> None:
+    site = Site(tmp_path, Policy())
+    lloyd(site, 1, b"s" * 32)
+    before = budget.read(tmp_path)[KEY].ranks
+    restarted(site)
+    site.account.spend(site.guard.ranks)
+    assert budget.read(tmp_path)[KEY].ranks == before
+    (tmp_path / "given").unlink()
+    restarted(site)
+    assert site.guard.ranks == 0
+    lloyd(site, 2, b"t" * 32)
+    assert budget.read(tmp_path)[KEY].ranks == before + site.guard.ranks
+
+
+def test_rows_are_known_by_their_values() -> None:
+    values = MINE.astype(float)
+    shuffled = np.random.default_rng(0).permutation(len(values))
+    columns = [3, 1, 2, 0, *range(4, FEATURES)]
+    assert budget.key_of(NAMES, values[shuffled]) == KEY
+    assert budget.key_of(tuple(NAMES[j] for j in columns), values[:, columns]) == KEY
+    assert budget.key_of(NAMES, values[:-1]) != KEY
+    assert budget.key_of(NAMES, values[:, columns]) != KEY
+    values[3, 4] += 0.5
+    assert budget.key_of(NAMES, values) != KEY
+    assert budget.key_of(NAMES, values[:0]) != KEY
+    assert budget.key_of(("a",), np.array([[0.0]])) == budget.key_of(("a",), np.array([[-0.0]]))
+
+
+def test_other_rows_have_an_entry_of_their_own(tmp_path: Path) -> None:
+    for key, ranks in (("one", 3), ("two", 5)):
+        account = Account(tmp_path, key, Entry(0, "", 4, 9, "rows.csv"))
+        account.before("holder", 0)
+        account.spend(ranks)
+    assert {key: entry.ranks for key, entry in budget.read(tmp_path).items()} == {"one": 3, "two": 5}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text[:-20],
+        lambda text: text.replace('"ranks": 3', '"ranks": 0'),
+        lambda text: text.replace('"version": 1', '"version": 9'),
+        lambda text: "{}",
+        lambda text: "[]",
+        lambda text: "",
+        lambda text: "[" * 5000,
+    ],
+)
+def test_a_damaged_budget_is_told_and_never_taken_for_none(tmp_path: Path, spoil: Any) -> None:
+    account = Account(tmp_path, "one", Entry(0, "", 4, 9, "rows.csv"))
+    account.before("holder", 0)
+    account.spend(3)
+    path = tmp_path / budget.FILE
+    path.write_text(spoil(path.read_text()))
+    with pytest.raises(
+        ConfigError, match=r"budget\.json: damaged, so .* is not known; .*secfc budget --kit KIT --reset"
+    ):
+        Account(tmp_path, "one", Entry(0, "", 4, 9, "rows.csv"))
+    with pytest.raises(ConfigError, match="damaged"):
+        account.spend(4)
+
+
+def test_a_budget_that_cannot_be_kept_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    account = Account(tmp_path, "one", Entry(0, "", 4, 9, "rows.csv"))
+    account.before("holder", 0)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="No space left on device"):
+        account.spend(3)
+
+
+# --- the command -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kits") / "kits"
+    provision.provision(AGREED, folder)
+    return folder / AGREED.roster[0]
+
+
+def run(kit: Path, *options: str, answer: str = "") -> tuple[int, str]:
+    done = CliRunner().invoke(command, ["--kit", str(kit), *options], input=answer)
+    return done.exit_code, done.output + (str(done.exception) if done.exception else "")
+
+
+def test_the_command_shows_and_resets_only_when_told(kit: Path) -> None:
+    assert run(kit) == (0, "nothing has been given away by the rows of this state folder\n")
+    for key, ranks in (("aa" * 32, 4), ("bb" * 32, 99)):
+        account = Account(kit / "state", key, Entry(0, "", 40, 9, "rows.csv"))
+        account.before("holder", 0)
+        account.spend(ranks)
+    code, text = run(kit)
+    assert code == 0
+    assert text.splitlines() == [
+        "aaaaaaaaaaaa  at most 3 of 9 directions known  (40 rows of rows.csv)",
+        "bbbbbbbbbbbb  at most 9 of 9 directions known  (40 rows of rows.csv)",
+    ]
+    assert json.loads(run(kit, "--json")[1])["aa" * 32] == {"directions": 3, "of": 9, "rows": 40, "file": "rows.csv"}
+    code, text = run(kit, "--reset", answer="n\n")
+    assert code != 0
+    assert "not confirmed; nothing was reset" in text
+    assert "give --reset too" in run(kit, "--only", "aa")[1]
+    assert "fits 0 entries" in run(kit, "--reset", "--only", "cc", "--yes")[1]
+    assert [e.ranks for e in budget.read(kit / "state").values()] == [4, 99]
+    assert run(kit, "--reset", "--only", "aa", answer="y\n")[0] == 0
+    assert [e.ranks for e in budget.read(kit / "state").values()] == [0, 99]
+    (kit / "state" / budget.FILE).write_text("torn")
+    assert run(kit)[0] != 0
+    assert run(kit, "--reset", "--yes")[0] == 0
+    assert budget.read(kit / "state") == {}
