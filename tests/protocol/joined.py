@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache
 from typing import Any
 from unittest import mock
@@ -107,7 +108,7 @@ def snapshot(value: object) -> object:
     """Everything reachable from a machine, as plain values that compare equal exactly if nothing changed."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
-    if value is None or isinstance(value, str | bytes | bytearray | int | float | enum.Enum | np.generic):
+    if value is None or isinstance(value, str | bytes | bytearray | int | float | Fraction | enum.Enum | np.generic):
         return repr(value)
     if isinstance(value, _SHARED) or callable(value):
         return id(value)
@@ -489,7 +490,7 @@ class Joined:
                 out.append(lambda site=site: self.repeat_chunk(site))  # type: ignore[misc]
             if site.participant.phase in (ClientPhase.UNION, ClientPhase.SHARING):
                 out += self._broken_deliveries(site)
-            if site.contributed and site.participant.phase is ClientPhase.UNION:
+            if site.contributed and site.participant.phase is ClientPhase.UNION and site.stage is site.participant.stage:
                 out.append(lambda site=site: self.contribute(site))  # type: ignore[misc]
         return out
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from secfc import events, wire
@@ -25,6 +25,7 @@ SIZES = [4, 0, 7, 3]
     seeding=st.sampled_from(["k-means++", "random", "separation"]),
     mishap=st.sampled_from([0.0, 0.15]),
 )
+@example(seed=837, sizes=[0, 0, 0, 3], uploads="masked", seeding="k-means++", mishap=0.15)  # a repeat in the next stage
 def test_labels_are_those_of_lloyd_whatever_happens_on_the_way(
     seed: int, sizes: list[int], uploads: str, seeding: str, mishap: float
 ) -> None:
