@@ -1,9 +1,10 @@
 """The whole protocol in one process, readable as its specification.
 
-`run` is Algorithm 1 of the paper with the choices of docs/protocol.md: every client shares its rows, then round after
-round R responders upload coded distances, their sum is decoded, and the next assignment goes to everybody. With private
-membership (Section 5), the clients first agree on the sorted list of all row IDs, and every client shares all m slots, zeros
-where the row is not its own. The networked system does the same with the same functions; only the transport differs.
+`run` is Algorithm 1 of the paper with the choices of docs/protocol.md: every client shares its rows, all shares are checked
+to fit together, then round after round R responders upload coded distances, their sum is decoded, and the next assignment
+goes to everybody. With private membership (Section 5), the clients first agree on the sorted list of all row IDs, and every
+client shares all m slots, zeros where the row is not its own. The networked system does the same with the same functions;
+only the transport differs.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import alignment, centers, identifiers, masks, prg
+from secfc import alignment, centers, identifiers, masks, prg, verification
 from secfc.centers import Opened
 from secfc.checking import Check
+from secfc.coins import Coins
 from secfc.decoding import Decoder, Distances
 from secfc.distances import CodedClusters, Labels
 from secfc.errors import DataError, InvalidInput, JobFailed
@@ -89,6 +91,11 @@ class Member:
         coded.finish()
         self._clusters = CodedClusters(coded, self.plan.wishes.clusters)
 
+    def verification(self, session: bytes, coins: Coins) -> Words:
+        """Its part of the check that everybody's shares fit together."""
+        coded = self._clusters.coded
+        return verification.contribution(self.plan, self.index, coded, session, coins, self._secrets)
+
     def answer(self, request: Request, session: bytes, responders: tuple[int, ...], attempt: int) -> Words:
         """The upload for one attempt of a round. Refuses a responder set that the plan does not allow."""
         self.plan.check_responders(responders)
@@ -141,6 +148,13 @@ def align(plan: Plan, rows: Sequence[Rows], ids: Sequence[Ids] | None) -> list[P
     code = union_code(plan.wishes.clients, plan.wishes.privacy)
     union = alignment.align(code, own, os.urandom(32), plan.wishes.max_rows)
     return [union.slots(part) for part in own]
+
+
+def verify(plan: Plan, members: Sequence[Member], session: bytes) -> None:
+    """Phase 2: raise JobFailed unless all hold shares of the same polynomials, by coins that nobody knew while sharing."""
+    coins = Coins()
+    given = [member.verification(session, coins) for member in members]
+    verification.verify(plan, [f"client {member.index + 1}" for member in members], given)
 
 
 def decoder(plan: Plan, request: Request, responders: Sequence[int]) -> Decoder:
@@ -210,6 +224,7 @@ def run(
     machine = clustering(total)
     members = share(plan, rows, positions) if members is None else members
     session = os.urandom(32)
+    verify(plan, members, session)
     distances = Distances(plan.field, total, plan.wishes.clusters)
     history: list[Round] = []
     liars: tuple[int, ...] = ()
