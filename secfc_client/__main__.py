@@ -128,7 +128,9 @@ def command(
         secrets = store.secrets(naming.subject(federation.digest(), table), rows)
         guard = Guard(federation, made, rules, store.given())
         verify = kit.verifier(loaded)
-        participant = Participant(federation, made, loaded.party_name, rows, secrets, verify, ids, guard=guard)
+        participant = Participant(
+            federation, made, loaded.party_name, rows, secrets, verify, ids, guard=guard, past=store.past()
+        )
         address = bind or federation.client(loaded.party_name).bind
         return participant, Runner(loaded, participant, store, address, wait, publish=publish_ids)
 

@@ -4,7 +4,7 @@ The seed of the shares' noise is here before the first share leaves, bound to a 
 client makes the same shares again, and changed rows get a fresh seed, so that two polynomials are never mixed. Shares that
 others delivered are here before their receipt is given; a file that is torn or of another share set is as good as none.
 The coin for the start is here too, and in which session it was revealed: it must not serve in another. What `guard` must know
-of earlier requests is here before an answer leaves.
+of earlier requests is here before an answer leaves, and so is what the client has seen and said in a session (`past`).
 Once the labels are written that is noted as well, so that a client killed before it could say so need not follow the job
 again.
 """
@@ -27,12 +27,14 @@ from secfc.field import Words
 from secfc.framing import framed
 from secfc.start import COIN_BYTES
 from secfc_client.participant import Secrets
+from secfc_client.past import Past
 
 _FILE = "secrets.json"
 _SHARES = ".shares"
 _WRITTEN = "written"
 _REVEALED = "revealed"
 _GIVEN = "given"
+_PAST = "past"
 _VERSION = 1
 _MAX_BYTES = 4096
 
@@ -59,7 +61,7 @@ class Store:
             return kept
         fresh = _fresh(prg.fresh_key())
         self._current, self.fresh = (subject, fresh), True
-        for name in (_WRITTEN, _REVEALED):
+        for name in (_WRITTEN, _REVEALED, _PAST):
             (self._folder / name).unlink(missing_ok=True)
         self._write(subject, fresh)
         (self._folder / _GIVEN).unlink(missing_ok=True)  # last: fresh secrets beside an old file only count too much
@@ -73,7 +75,7 @@ class Store:
             return
         subject, secrets = self._current
         self._write(subject, _fresh(secrets.seed))
-        for name in (_WRITTEN, _REVEALED):
+        for name in (_WRITTEN, _REVEALED, _PAST):
             (self._folder / name).unlink(missing_ok=True)
         self.fresh = True
 
@@ -88,7 +90,7 @@ class Store:
     def clear(self) -> None:
         """The job is over: the next one gets fresh secrets."""
         try:
-            notes = (self._folder / name for name in (_WRITTEN, _REVEALED, _GIVEN))
+            notes = (self._folder / name for name in (_WRITTEN, _REVEALED, _GIVEN, _PAST))
             for path in (self._path, *notes, *self._folder.glob("*" + _SHARES)):
                 path.unlink(missing_ok=True)
         except OSError as error:
@@ -101,17 +103,28 @@ class Store:
 
     def given(self) -> bytes:
         """What `guard` kept; empty if nothing was ever answered with these shares."""
-        path = self._folder / _GIVEN
+        return self._sealed(_GIVEN, "what these shares gave away")
+
+    def keep_past(self, past: Past) -> None:
+        """Put what was seen and said in a session on disk."""
+        content = past.kept()
+        self._replace(self._folder / _PAST, [_seal(b"", _PAST, content), content])
+
+    def past(self) -> Past:
+        """What an earlier process with these secrets has seen and said."""
+        return Past.restored(self._sealed(_PAST, "what was said in this job"))
+
+    def _sealed(self, name: str, what: str) -> bytes:
+        """A small file, whole or not there at all."""
+        path = self._folder / name
         try:
             whole = path.read_bytes()
         except FileNotFoundError:
             return b""
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the state folder") from None
-        if whole[:32] != _seal(b"", _GIVEN, whole[32:]):
-            raise ConfigError(
-                f"{path}: damaged, so what these shares gave away is not known; remove {self._folder} for fresh ones"
-            )
+        if whole[:32] != _seal(b"", name, whole[32:]):
+            raise ConfigError(f"{path}: damaged, so {what} is not known; remove {self._folder} for fresh shares")
         return whole[32:]
 
     def keep_shares(self, share_set: bytes, owner: str, words: Words) -> None:

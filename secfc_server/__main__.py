@@ -95,6 +95,7 @@ def command(
         opened=kept.opened,
         published=kept.published,
         liars=kept.liars,
+        verified=kept.verified,
     )
     _tell_resumed(coordinator)
     job = _Job(loaded, coordinator, journal, folder, bind or loaded.federation.server.bind, log_format, quiet)

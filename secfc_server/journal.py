@@ -1,11 +1,11 @@
 """What the server must not forget: a SQLite file (WAL) that is brought up to date before anything depends on it.
 
-Kept: which federation the job belongs to, everybody's introduction and coin, what was opened while IDs were aligned, who has
-its labels, who has lied, and after every completed request the clustering's state, its record and the leakage meter, which
-outlives the job. Not kept: what clients
-tell again when they come back, and uploads, distances and attempts, which a restarted server asks for again. `epoch` counts
-the server's starts; attempts are numbered from it, so that no restart reuses an attempt's number. Every value carries a
-digest of itself: a file that was damaged without SQLite's noticing is refused, rather than clustered on.
+Kept: which federation the job belongs to, everybody's introduction and coin, what was opened while IDs were aligned, that
+the shares were found to fit together, who has its labels, who has lied, and after every completed request the clustering's
+state, its record and the leakage meter, which outlives the job. Not kept: what clients tell again when they come back, and
+uploads, distances and attempts, which a restarted server asks for again. `epoch` counts the server's starts; attempts are
+numbered from it, so that no restart reuses an attempt's number. Every value carries a digest of itself: a file that was
+damaged without SQLite's noticing is refused, rather than clustered on.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS published (name TEXT PRIMARY KEY, ids BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), fields BLOB NOT NULL, labels BLOB NOT NULL);
 """
-_VERSION = b"3"
+_VERSION = b"4"
 _SEAL = 16  # bytes of a value's digest
 _BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature")
 
@@ -58,6 +58,7 @@ class Kept:
     published: dict[str, Ids] = field(default_factory=dict)
     liars: tuple[str, ...] = ()
     leakage: bytes = b""
+    verified: bool = False
 
 
 class Journal:
@@ -107,6 +108,7 @@ class Journal:
                 published={name: _ids(_opened(ids)) for name, ids in published},
                 liars=_names(self._fact("liars") or b"[]"),
                 leakage=self._fact("leakage") or b"",
+                verified=self._fact("verified") is not None,
             )
 
     def joined(self, introductions: tuple[events.Introduction, ...]) -> None:
@@ -149,6 +151,10 @@ class Journal:
             database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", kept)
             if leakage:
                 database.execute("INSERT OR REPLACE INTO facts VALUES ('leakage', ?)", (_sealed(leakage),))
+
+    def verified(self) -> None:
+        """All clients' shares were found to fit together."""
+        self._put(verified=b"")
 
     def liars(self, names: Sequence[str]) -> None:
         """All clients whose uploads were found wrong so far."""

@@ -19,6 +19,7 @@ class Phase(Enum):
     JOINING = "joining"
     UNION = "union"
     SHARING = "sharing"
+    CHECKING = "checking"
     ROUNDS = "rounds"
     FINISHED = "finished"
     FAILED = "failed"
@@ -180,6 +181,15 @@ class CentersPart:
 
 
 @dataclass(frozen=True)
+class Confirmed:
+    """What one client tells every other about the union of IDs: which it was told, and two masked numbers."""
+
+    session: bytes
+    digest: bytes
+    words: npt.NDArray[np.uint64] = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Held:
     """A client holds a share of every row, and reveals its coin."""
 
@@ -187,7 +197,7 @@ class Held:
     sent_bytes: int
     received_bytes: int
     seconds: float
-    coin: bytes = field(repr=False, default=b"")  # empty if the federation file fixes the start
+    coin: bytes = field(repr=False, default=b"")
 
 
 @dataclass(frozen=True)

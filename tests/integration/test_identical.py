@@ -36,8 +36,8 @@ def check_result(site: Local, parts: helpers.Parts) -> None:
     check_bytes(site, parts)
     check_history(site)
     seconds = result["seconds"]
-    assert set(seconds) == {"joining", "sharing", "rounds", "total"}
-    assert 0 < sum(seconds[phase] for phase in ("joining", "sharing", "rounds")) <= seconds["total"]
+    assert set(seconds) == {"joining", "sharing", "checking", "rounds", "total"}
+    assert 0 < sum(seconds[phase] for phase in ("joining", "sharing", "checking", "rounds")) <= seconds["total"]
     assert all(0 < value <= seconds["total"] for value in result["sharing_seconds"].values())
 
 

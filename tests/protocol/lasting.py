@@ -83,6 +83,17 @@ class Lasting(Joined):
         else:
             self.coordinator.complete(record, self.now)
 
+    def finish_comparison(self) -> None:
+        """Compare, write down, go on; now and then be killed between the last two."""
+        assert self.comparison is not None
+        self.comparison.run()
+        self.journal.verified()
+        self.comparison = None
+        if self.random.random() < 0.3:
+            self.restart_server()
+        else:
+            self.coordinator.compared(self.now)
+
     def tell_held(self, site: Site) -> None:
         try:
             assert site.held is not None
@@ -122,10 +133,11 @@ class Lasting(Joined):
             self.now,
             leakage=kept.leakage,
             coins=kept.coins,
+            verified=kept.verified,
         )
         assert not finished or self.coordinator.phase is Phase.FINISHED
         self._seen_phases = [self.coordinator.phase]
-        self.work, self.followers, self.unnoticed = None, {}, []
+        self.work, self.comparison, self.followers, self.unnoticed = None, None, {}, []
         self.starts["server"] += 1
         for site in self.sites.values():
             site.stream, site.sending, site.joined = None, None, False
@@ -138,7 +150,8 @@ class Lasting(Joined):
         if not old.started or old.done_told:
             return
         self.drop(old)
-        self.sites[name] = self.make_site(name, old.participant._secrets)
+        self.sites[name] = self.make_site(name, old.participant._secrets, old.participant.past)
+        self.sites[name].parts = old.parts
         self.resumed.add(name)
         self.starts[name] = self.starts.get(name, 1) + 1
         if tear and self.disk[name]:

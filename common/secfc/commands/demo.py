@@ -274,7 +274,9 @@ def _show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None
     if outcome.get("accuracy") is not None:
         rows.append(("accuracy", f"{100 * outcome['accuracy']:.1f} % of rows in their true cluster"))
     phases = ", ".join(
-        f"{name} {seconds[name]:.2f} s" for name in ("joining", "union", "sharing", "rounds") if name in seconds
+        f"{name} {seconds[name]:.2f} s"
+        for name in ("joining", "union", "sharing", "checking", "rounds")
+        if name in seconds
     )
     rows += [
         ("time", phases),
