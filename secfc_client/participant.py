@@ -180,10 +180,8 @@ class Participant:
                 "our coin was revealed in another job, so this one's start would not be fair; "
                 "remove the state folder and begin a new job (secfc-server --new)"
             )
-        past = self.past.of(events.session(self.federation.digest(), roster.members))
-        if past.dead:
+        if self.past.of(events.session(self.federation.digest(), roster.members)).dead:
             raise JobFailed(f"this job was broken off before and is not taken up again: {confirming.DISPUTED}")
-        self.past = past
         self._meet(roster.members)
 
     def _meet(self, members: tuple[events.Introduction, ...]) -> None:
@@ -191,6 +189,7 @@ class Participant:
         self._pairwise = {j: masks.agree(self._secrets.x25519, member.x25519) for j, member in others}
         self.members = members
         self.session = events.session(self.federation.digest(), members)
+        self.past = self.past.of(self.session)
         if self.plan.private:
             self._align(members)
             return
