@@ -581,6 +581,10 @@ class Coordinator:
             raise WrongSender("only clients of the roster take part in a job")
         return self.members[sender]
 
+    def process(self, sender: str, instance: bytes) -> Member:
+        """The client of that name; raises OutOfTurn unless this very process of it has joined."""
+        return self._own(sender, instance)
+
     def _own(self, sender: str, instance: bytes) -> Member:
         member = self.member(sender)
         if member.introduction is None or member.instance != instance:

@@ -120,7 +120,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         async with rpc.refusing(context):
             sender, report = self._caller(context), wire.report_from(request)
             if isinstance(report, events.Held):  # its coin is kept before anything can depend on it
-                self.coordinator.check_coin(self.coordinator.member(sender), report.coin)
+                self.coordinator.check_coin(self.coordinator.process(sender, request.instance), report.coin)
                 await self._keep(self._journal.revealed, sender, report.coin)
             self.coordinator.report(sender, request.instance, report, self.now())
             if isinstance(report, events.Done):
