@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from secfc import events, summing, union
+from secfc import events, identifiers, summing, union
 from secfc.errors import JobFailed, Malformed, OutOfTurn, WrongSender
 from secfc.field import Layout, Words
 from secfc.identifiers import ID_BYTES, Ids
@@ -38,12 +38,15 @@ class Alignment:
         session: bytes,
         ids: Ids,
         seed: bytes,
+        known: Sequence[bytes] = (),
     ) -> None:
+        """`known` are the digests of what an earlier process saw opened."""
         self._plan, self._me, self._names, self._share_sets = plan, me, names, share_sets
         self._session, self._ids, self._seed = session, ids, seed
         self._code = union.union_code(plan.wishes.clients, plan.wishes.privacy)
         self._union: union.Union | None = None
-        self._opened: list[bytes] = []  # digests of what was opened
+        self.opened: list[bytes] = []  # digests of what was opened
+        self._seen = tuple(known)
         self._pieces: list[events.Opened] = []
         shares = summing.count_shares(self._code, len(ids), seed, session)
         self._begin(events.count_context(session), shares, summing.count_sum(self._code))
@@ -64,6 +67,16 @@ class Alignment:
     def rows(self) -> int:
         """m, once it is known."""
         return len(self._known().ids)
+
+    @property
+    def digest(self) -> bytes:
+        """Names the finished union, as we were told it."""
+        return self._known().digest
+
+    @property
+    def complete(self) -> bool:
+        """Whether all our IDs are in the finished union."""
+        return not (identifiers.find(self._known().ids, self._ids) < 0).any()
 
     @property
     def slots(self) -> npt.NDArray[np.int64]:
@@ -90,18 +103,19 @@ class Alignment:
 
     def _learn(self, step: int, left: int, data: bytes) -> bool:
         digest = hashlib.sha256(b"%d|%d|" % (step, left) + data).digest()
-        if step < len(self._opened):
-            if self._opened[step] != digest:
+        for seen in (self.opened, self._seen):
+            if step < len(seen) and seen[step] != digest:
                 raise WrongSender("the server shows another opened sum than before; it is not honest")
+        if step < len(self.opened):
             return False
-        if step > len(self._opened) or self.finished:
+        if step > len(self.opened) or self.finished:
             raise OutOfTurn("the server opens a sum that is not due")
         if self._union is None:
             self._union = union.Union(self._code, self._session, self._plan.wishes.max_rows, left)
         else:
             ids = np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)
             self._union.learn(union.Peeled(ids, left))
-        self._opened.append(digest)
+        self.opened.append(digest)
         if not self.finished:
             shape = self._union.shape
             self._begin(shape.digest, self._union.contribution(self._ids, self._seed), shape.sum())

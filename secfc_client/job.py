@@ -85,7 +85,16 @@ class Job:
         verify = kit.verifier(self.kit)
         columns = self.table.feature_names
         participant = Participant(
-            federation, self.plan, name, self.rows, secrets, verify, self.ids, guard=guard, columns=columns
+            federation,
+            self.plan,
+            name,
+            self.rows,
+            secrets,
+            verify,
+            self.ids,
+            guard=guard,
+            columns=columns,
+            past=store.past(),
         )
         return participant, Runner(self.kit, participant, store, self.bind, self.wait, account=account)
 

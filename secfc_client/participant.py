@@ -5,9 +5,11 @@ Phases and what moves them:
     JOINING   the roster arrives: everybody's signed introduction is verified, the session follows from them  → AGREEING
     AGREEING  everybody's signature under that session arrives, and everybody's proof that its key is its own
               → SHARING, or with private membership UNION
-    UNION     shares of counts, then of tables of IDs are exchanged and summed, until all slots are known     → SHARING
+    UNION     shares of counts, then of tables of IDs are exchanged and summed, until all slots are known
+              and all clients have confirmed them to each other                                               → SHARING
     SHARING   shares of every other client arrive, residue by residue checked, ours are delivered             → ROUNDS
-    ROUNDS    assignments arrive, requests are answered with uploads                                          → FINISHED
+    ROUNDS    everybody's coins arrive, our part of the check of all shares is given; then assignments
+              arrive, requests are answered with uploads                                                      → FINISHED
     any       the server says that the job has failed                                                         → FAILED
 
 Assignments are taken from SHARING on: a client that comes back to a job that ended without it gets its labels even if
@@ -30,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import assignments, events, identifiers, keys, masks, start, summing
+from secfc import assignments, confirming, events, identifiers, keys, masks, start, summing, verification
 from secfc.coins import Coins
 from secfc.config import AUDIENCES, Federation
 from secfc.distances import CodedClusters, Labels
@@ -42,7 +44,9 @@ from secfc.opening import Gathering
 from secfc.plan import Plan
 from secfc.sharing import CodedRows, ShareSet
 from secfc_client.alignment import Alignment
+from secfc_client.confirming import Confirming
 from secfc_client.guard import Guard
+from secfc_client.past import Past
 from secfc_client.stages import Stage
 
 __all__ = ["Participant", "Phase", "Secrets"]
@@ -77,10 +81,12 @@ class Participant:
         *,
         guard: Guard | None = None,
         columns: Sequence[str] = (),
+        past: Past | None = None,
     ) -> None:
         """`rows` are quantised; `verify` raises unless a statement is signed by the client it names; `ids(session)`
         names our rows where membership is private (default: fresh IDs); `columns` are the names of our features in their
-        order (default: the federation file's)."""
+        order (default: the federation file's). `past`: what an earlier process had in `past`."""
+        self.past = past or Past()  # to be on disk before anything that follows from it leaves
         self.guard = guard or Guard(federation, plan)
         self.federation, self.plan, self.name = federation, plan, name
         self.index = federation.roster.index(name)
@@ -98,11 +104,12 @@ class Participant:
         self._pairwise: dict[int, bytes] = {}
         self._stage: Stage | None = None
         self._alignment: Alignment | None = None
+        self._confirming: Confirming | None = None  # from the finished union on
         self._pending = bytearray()  # of the assignment that is arriving
         self._pending_of = (0, 0, 0)  # its version, base and total
         self._versions: dict[int, Labels] = {}
         self._centers: Gathering | None = None
-        self._coins: Coins | None = None if federation.seed is None else start.agreed(federation.seed)
+        self._tossed: Coins | None = None  # what everybody's coins make together
 
     @property
     def rows(self) -> int:
@@ -111,8 +118,8 @@ class Participant:
 
     @property
     def used(self) -> bool:
-        """Whether our secrets have served: a coin was shown with them, or a request was seen."""
-        return self.guard.began or bool(self._secrets.revealed)
+        """Whether our secrets have served: a coin was shown with them, a request was seen, or the session is dead."""
+        return self.guard.began or bool(self._secrets.revealed) or self.past.dead
 
     def introduction(self, certificate: bytes, sign: Callable[[bytes], bytes]) -> events.Introduction:
         """Our signed statement. With private membership nobody learns how many rows we bring."""
@@ -203,6 +210,8 @@ class Participant:
                 "begin a new job (secfc-server --new), and start this client once with --new"
             )
         session = events.session(self.federation.digest(), roster.members)
+        if self.past.of(session).dead:
+            raise JobFailed(f"this job was broken off before and is not taken up again: {confirming.DISPUTED}")
         parties = [(member.name, member.x25519) for member in roster.members]
         self._pairwise = keys.pair_keys(self._secrets.x25519, session, parties, self.index)
         self.members, self.session, self.phase = roster.members, session, Phase.AGREEING
@@ -229,6 +238,7 @@ class Participant:
         self._meet(self.members)
 
     def _meet(self, members: tuple[events.Introduction, ...]) -> None:
+        self.past = self.past.of(self.session)
         if self.plan.private:
             self._align(members)
             return
@@ -250,7 +260,8 @@ class Participant:
         share_sets = [m.share_set for m in members]
         names = self.federation.roster
         seed = self._secrets.seed
-        self._alignment = Alignment(self.plan, self.index, names, share_sets, self.session, self.ids, seed)
+        known = [bytes.fromhex(digest) for digest in self.past.opened]
+        self._alignment = Alignment(self.plan, self.index, names, share_sets, self.session, self.ids, seed, known)
         self._stage = self._alignment.stage
         self.phase = Phase.UNION
 
@@ -270,13 +281,62 @@ class Participant:
             raise OutOfTurn("the server opens a sum that nobody shared")
         if not self._alignment.take(piece):
             return
+        opened = tuple(digest.hex() for digest in self._alignment.opened)
+        self.past = replace(self.past, opened=max(opened, self.past.opened, key=len))
         self._stage = self._alignment.stage
         if self._alignment.finished:
-            self._own = self._alignment.slots
-            self._coded = CodedRows(self.plan.field, self._alignment.rows, self.plan.length)
-            self._stage = self._alignment.rows_stage(self._rows, self._coded)
-            self._watch(events.holdings(self.session, self._stage.ids))
-            self.phase = Phase.SHARING
+            self._confirming = self._confirmation(self._alignment)
+            if self.past.confirmed == self._alignment.digest.hex():  # by an earlier process
+                self._begin_sharing(self._alignment)
+
+    def _begin_sharing(self, alignment: Alignment) -> None:
+        self._own = alignment.slots
+        self._coded = CodedRows(self.plan.field, alignment.rows, self.plan.length)
+        self._stage = alignment.rows_stage(self._rows, self._coded)
+        self._watch(events.holdings(self.session, self._stage.ids))
+        self.phase = Phase.SHARING
+
+    # --- confirming the union --------------------------------------------------------------------------------------------
+
+    def _confirmation(self, known: Alignment) -> Confirming:
+        digest, rows = known.digest, len(self.ids)
+        args = (self.session, digest, rows, known.complete, self._secrets.seed, self._pairwise)
+        mine = events.Confirmed(self.session, digest, confirming.vector(self.plan, self.index, *args))
+        return Confirming(self.index, len(self.members), mine, known.rows)
+
+    @property
+    def confirms(self) -> bool:
+        """Whether the union is known here and waits for everybody's word."""
+        return self.phase is Phase.UNION and self._confirming is not None
+
+    @property
+    def confirmation(self) -> events.Confirmed:
+        """What we tell every other client about the union, and never the server; the same whenever it is asked for."""
+        if self._confirming is None:
+            raise OutOfTurn("the list of row IDs is not known here yet; try again in a moment")
+        return self._confirming.mine
+
+    def confirm(self, sender: str, given: events.Confirmed) -> events.Confirmed:
+        """What another client tells us about the union; returns what we tell it."""
+        j, mine = self.peer(sender), self.confirmation
+        if self._confirming is not None and self.phase is Phase.UNION:
+            self._confirming.take(j, given)
+        return mine
+
+    def unconfirmed(self) -> tuple[str, ...]:
+        """Who has not told us about the union yet."""
+        missing = self._confirming.missing() if self.confirms and self._confirming else ()
+        return tuple(self.federation.roster[j] for j in missing)
+
+    def conclude_union(self) -> None:
+        """All have confirmed: go on to the rows, or break off with the words that everybody says."""
+        if not self.confirms or self._confirming is None or self._alignment is None:
+            raise OutOfTurn("there is no union to be concluded")
+        if not (self._confirming.agreed() and self._alignment.complete):
+            self.past = replace(self.past, dead=True)
+            raise JobFailed(confirming.DISPUTED)
+        self.past = replace(self.past, confirmed=self._confirming.mine.digest.hex())
+        self._begin_sharing(self._alignment)
 
     # --- shares --------------------------------------------------------------------------------------------------------
 
@@ -347,7 +407,7 @@ class Participant:
 
     def contribution(self) -> tuple[bytes, Words]:
         """While IDs are aligned, once nothing is missing: our share of the sum over all clients, and its name (heavy)."""
-        if self.phase is not Phase.UNION or self._alignment is None:
+        if self.phase is not Phase.UNION or self._alignment is None or self._alignment.finished:
             raise OutOfTurn("no sum is due")
         return self._alignment.context, self._alignment.contribution()
 
@@ -362,25 +422,47 @@ class Participant:
 
     def coin(self) -> bytes:
         """What to reveal with the holdings: by then everybody has delivered shares of this session, so all commitments
-        are fixed. Empty if the federation file fixes the start."""
+        are fixed."""
         if self.phase in (Phase.JOINING, Phase.AGREEING, Phase.SHARING):
             raise OutOfTurn("a coin is revealed once every client's shares are here, not before")
-        return self._secrets.coin if self.federation.seed is None else b""
+        return self._secrets.coin
+
+    @property
+    def verifiable(self) -> bool:
+        """Whether our part of the check of all shares can be given: we hold them, and the coins are known."""
+        return self.phase is Phase.ROUNDS and self._tossed is not None and verification.checks(self.plan.code) > 0
+
+    def verification(self) -> tuple[bytes, Words]:
+        """Our part of the check that everybody's shares fit together, and its name (heavy). The same shares give the same
+        bytes, and in one session no others are given, since they would have the same masks."""
+        if not self.verifiable or self._tossed is None:
+            raise OutOfTurn("shares are checked once all are here and everybody's coin is known")
+        args = (self.session, self._tossed)
+        words = verification.contribution(self.plan, self.index, self._coded, *args, self._pairwise)
+        digest = hashlib.sha256(words.astype("<u8").tobytes()).hexdigest()
+        if self.past.verified not in ("", digest):
+            raise JobFailed(
+                "the shares kept here are not those that were checked in this job: the state folder or this machine's memory"
+                " is damaged; start this client again, and if it says the same, a new job (secfc-server --new)"
+            )
+        self.past = replace(self.past, verified=digest)
+        return verification.purpose(self.plan, *args), words
 
     # --- rounds --------------------------------------------------------------------------------------------------------
 
     def _reveals(self, event: events.Reveals) -> None:
-        if self.phase in (Phase.JOINING, Phase.AGREEING) or self.federation.seed is not None:
+        if self.phase in (Phase.JOINING, Phase.AGREEING):
             raise OutOfTurn("the server reveals coins that nobody was asked for")
         coins = start.tossed(self.session, self.members, event.coins)
         if event.coins[self.index] != self._secrets.coin:
             raise WrongSender("the server shows a coin of ours that we did not toss")
-        self._coins = coins
+        self._tossed = coins
 
     def _check_start(self, version: int, labels: Labels) -> None:
-        if self._coins is None:
+        if self._tossed is None:
             raise WrongSender("the server skips the start's coins: it must show everybody's before it assigns rows")
-        start.check_assignment(self.federation.seeding, self._coins, self.federation.k, version, labels)
+        coins = self._tossed if self.federation.seed is None else start.agreed(self.federation.seed)
+        start.check_assignment(self.federation.seeding, coins, self.federation.k, version, labels)
 
     def _assignment(self, piece: events.Assignment) -> None:
         if self.phase not in (Phase.SHARING, Phase.ROUNDS):

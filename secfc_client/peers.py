@@ -104,6 +104,13 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
                 async for chunk in outgoing(stage, j, request.offset):
                     await turns.written(context.write(share_chunk(request.session, request.share_set, chunk)))
 
+    async def Confirm(self, request: pb.Confirmation, context: Any) -> pb.Confirmation:
+        reply = None
+        async with rpc.refusing(context):
+            sender = rpc.caller(context, self._participant.federation.name)
+            reply = self._participant.confirm(sender, wire.confirmed_from(request))
+        return wire.confirmed_to(reply) if reply else pb.Confirmation()
+
     async def OpenCenters(self, request_iterator: AsyncIterator[pb.CentersChunk], context: Any) -> pb.CentersReceipt:
         async with rpc.refusing(context):
             sender = rpc.caller(context, self._participant.federation.name)

@@ -30,10 +30,12 @@ from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
 from secfc_client import threads
 from secfc_client.budget import Account
+from secfc_client.confirmer import LINGER_SECONDS, Confirmer
 from secfc_client.participant import Participant, Phase
 from secfc_client.peers import CALL_SECONDS, DELIVERY_SECONDS, Exchange, GaveUp, Patience, Peers, why_unreachable
 from secfc_client.stages import Stage
 from secfc_client.store import Store
+from secfc_client.verifier import Verifier
 
 log = logging.getLogger("secfc.client")
 GOODBYE_SECONDS = 20.0
@@ -70,6 +72,10 @@ class Runner:
         self._share_seconds = max(DELIVERY_SECONDS, patience)
         self._exchange = Exchange(participant, store, self._settled.set)
         self._peers = Peers(kit, participant, self._tell_link, self._share_seconds)
+        self._confirmer = Confirmer(kit, participant, self._tell_link)
+        self._confirms = False
+        self._kept_past = participant.past
+        self._verifier = Verifier(participant, self._keep_past)
         self._sharing: asyncio.Task[None] | None = None
         self._delivering: asyncio.Task[None] | None = None
         self._stage: Stage | None = None
@@ -291,9 +297,13 @@ class Runner:
             self.line = f"round {event.number}, {self._participant.guard.text()}"
         else:
             request = self._participant.handle(event)
+            self._keep_past()  # at once: nothing that follows from it may leave before
         if isinstance(event, events.Roster) and self._participant.phase is Phase.AGREEING:
             await self._insist(self._participant.agreement(self._kit.sign))
         self._begin_sharing(isinstance(event, events.Roster))
+        if isinstance(event, events.Roster):
+            self._verifier.reconnected()
+        await self._verifier.give(self._stub)
         if request is not None:
             await self._answer(request)
         elif isinstance(event, events.RoundRequest | events.Finished):  # others have answered
@@ -305,6 +315,12 @@ class Runner:
         """A task for every stage; and once more the sum of a stage, if a restarted server may have forgotten it."""
         me = self._participant
         if me.phase not in (Phase.UNION, Phase.SHARING):
+            return
+        if me.confirms:
+            if not self._confirms:
+                self._confirms = True
+                self._cancel_sharing()
+                self._sharing = asyncio.create_task(self._confirm())
             return
         if self._stage is not me.stage:
             self._cancel_sharing()  # what is left of a stage that is over: nobody needs it any more
@@ -393,12 +409,34 @@ class Runner:
         digest = await asyncio.to_thread(self._participant.holdings)
         seconds = time.monotonic() - started
         coin = self._participant.coin()
-        if coin:
-            await threads.whole(self._store.note_revealed, self._participant.session)
+        await threads.whole(self._store.note_revealed, self._participant.session)
         held = events.Held(digest, self._peers.sent_bytes, self._exchange.received_bytes, seconds, coin)
         say(log, "all shares are here", seconds=round(seconds, 2), sent=held.sent_bytes, received=held.received_bytes)
         self._held = held
         await self._or_rejoin(self._insist(held))
+
+        with contextlib.suppress(Unavailable):  # what ends this connection as well; the next one tries again
+            await self._verifier.give(self._stub)
+
+    def _keep_past(self) -> None:
+        if self._participant.past != self._kept_past:
+            self._store.keep_past(self._participant.past)
+            self._kept_past = self._participant.past
+
+    async def _confirm(self) -> None:
+        """Confirm the list of all IDs with every other client; then go on to the rows, or break off as everybody does."""
+        self.line = "confirming the list of row IDs with the other clients"
+        await self._confirmer.run()
+        try:
+            self._participant.conclude_union()
+        except JobFailed as error:
+            self._keep_past()
+            await self._tell(events.Refused(str(error)))
+            await asyncio.sleep(LINGER_SECONDS)
+            raise
+        self._keep_past()
+        self._stage = self._participant.stage
+        await self._share(self._stage)
 
     async def _deliver_again(self) -> None:
         """In the background, to whoever lacks our shares; the job does not wait for it."""

@@ -5,7 +5,7 @@ client makes the same shares again, and other rows get a fresh seed, so that two
 under way, other rows or another federation are refused and everything stays: the right file put back goes on. Shares that
 others delivered are here before their receipt is given; a file that is torn or of another share set is as good as none.
 The coin for the start is here too, and in which session it was revealed: it must not serve in another. What `guard` must know
-of earlier requests is here before an answer leaves.
+of earlier requests is here before an answer leaves, and so is what the client has seen and said in a session (`past`).
 Once the labels are written that is noted with session and final assignment, then others' answers about the centres, then
 that the centres are done with: a client killed in between does what is left. All this is cleared last. `budget` and
 `keptlabels` have files of their own here, which clearing leaves alone.
@@ -30,6 +30,7 @@ from secfc.field import Words
 from secfc.framing import framed
 from secfc.start import COIN_BYTES
 from secfc_client.participant import Secrets
+from secfc_client.past import Past
 
 _FILE = "secrets.json"
 _SHARES, _LASTING = ".shares", ".lasting"  # of owners that let them serve this job only, or another as well
@@ -39,7 +40,8 @@ _WRITTEN = "written"
 _CENTERS = "centers-done"
 _REVEALED = "revealed"
 _GIVEN = "given"
-_NOTES = (_JOINED, _WRITTEN, _CENTERS, _REVEALED)
+_PAST = "past"
+_NOTES = (_JOINED, _WRITTEN, _CENTERS, _REVEALED, _PAST)
 _VERSION = 2
 _MAX_BYTES = 4096
 _CURE = "make room there or choose another --state"
@@ -192,14 +194,27 @@ class Store:
 
     def given(self) -> bytes:
         """What `guard` kept; empty if nothing was ever answered with these shares."""
-        path = self.folder / _GIVEN
+        return self._sealed(_GIVEN, "what these shares gave away")
+
+    def keep_past(self, past: Past) -> None:
+        """Put what was seen and said in a session on disk."""
+        content = past.kept()
+        self._replace(self.folder / _PAST, [_seal(b"", _PAST, content), content])
+
+    def past(self) -> Past:
+        """What an earlier process with these secrets has seen and said."""
+        return Past.restored(self._sealed(_PAST, "what was said in this job"))
+
+    def _sealed(self, name: str, what: str) -> bytes:
+        """A small file, whole or not there at all."""
+        path = self.folder / name
         if not path.exists():
             return b""
         whole = self._bytes(path)
-        if whole[:32] != _seal(b"", _GIVEN, whole[32:]):
+        if whole[:32] != _seal(b"", name, whole[32:]):
             raise ConfigError(
-                f"{path}: damaged, so what these shares gave away is not known; start once with --new for fresh ones, "
-                "which gives up an unfinished job"
+                f"{path}: damaged, so {what} is not known; start once with --new for fresh shares, which gives up an "
+                "unfinished job"
             )
         return whole[32:]
 

@@ -104,6 +104,7 @@ def command(
         published=kept.published,
         centers=kept.centers,
         liars=kept.liars,
+        verified=kept.verified,
     )
     _tell_resumed(coordinator)
     job = _Job(loaded, coordinator, journal, folder, bind or loaded.federation.server.bind, log_format, quiet)

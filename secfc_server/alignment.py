@@ -19,6 +19,7 @@ from secfc.field import Layout, Words
 from secfc.identifiers import Ids
 from secfc.lagrange import Code
 from secfc.plan import Plan
+from secfc_server.contributions import Contributions
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,6 @@ class Result:
 
     left: int
     ids: Ids
-
-
-@dataclass
-class _Incoming:
-    words: Words
-    received: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ class Alignment:
         self._plan, self._session = plan, session
         self._code = union.union_code(plan.wishes.clients, plan.wishes.privacy)
         self._union: union.Union | None = None
-        self._incoming: dict[int, _Incoming] = {}
+        self._contributions = self._due()
         self._busy = False
         self.opened: list[Result] = []
 
@@ -89,33 +84,19 @@ class Alignment:
 
     def missing(self) -> list[int]:
         """Whose share of the sum is not complete."""
-        due = self._layout().words
-        everybody = range(self._plan.wishes.clients)
-        return [j for j in everybody if j not in self._incoming or self._incoming[j].received < due]
+        return self._contributions.missing()
 
     def contribute(self, client: int, context: bytes, chunk: events.Chunk) -> int:
         """A piece of a client's share of the sum; returns how many words have arrived."""
         if self.finished or self._busy or context != self.context:
             raise OutOfTurn("this sum is not due; follow the job for what is")
-        layout = self._layout()
-        if chunk.total != layout.words:
-            raise Malformed(f"a share of {layout.words} words is due, not of {chunk.total}")
-        received = self.contributed(client, context)
-        if chunk.offset > received:
-            raise Malformed(f"words from offset {received} are due, not from {chunk.offset}")
-        words = chunk.words[received - chunk.offset :]  # what is here already is sent again after a lost connection
-        layout.check(words, received)
-        known = self._incoming.setdefault(client, _Incoming(np.empty(layout.words, np.uint64)))
-        known.words[received : received + len(words)] = words
-        known.received += len(words)
-        return known.received
+        return self._contributions.take(client, chunk)
 
     def contributed(self, client: int, context: bytes) -> int:
         """How many words of a client's share of the sum that is due have arrived."""
         if self.finished or self._busy or context != self.context:
             raise OutOfTurn("this sum is not due; follow the job for what is")
-        known = self._incoming.get(client)
-        return known.received if known else 0
+        return self._contributions.received(client)
 
     def take_work(self) -> Opening | None:
         """The opening of the sum that is due, once every client's share is here; handed out once."""
@@ -123,7 +104,7 @@ class Alignment:
             return None
         self._busy = True
         shape = self._union.shape if self._union is not None else None
-        return Opening(self._code, shape, {j: incoming.words for j, incoming in self._incoming.items()})
+        return Opening(self._code, shape, self._contributions.words())
 
     def complete(self, result: Result) -> None:
         """A sum is open: what comes next follows from it. Raises JobFailed if that cannot be."""
@@ -139,7 +120,7 @@ class Alignment:
                     "the clients' IDs are not as many as their rows: somebody sent a wrong share; start again"
                 )
         self.opened.append(result)
-        self._incoming, self._busy = {}, False
+        self._contributions, self._busy = self._due(), False
 
     def labels(self, ids: Ids, labels: Labels) -> Labels:
         """The clusters of some rows. Raises Malformed for IDs that are not of this job."""
@@ -159,7 +140,7 @@ class Alignment:
                 out.append(events.Opened(step, left, first, len(data), data[first : first + piece]))
         return out
 
-    def _layout(self) -> Layout:
-        if self._union is None:
-            return Layout.uniform(self._code.field, 1, 1)
-        return Layout.uniform(self._code.field, self._union.shape.rows, union.COLUMNS)
+    def _due(self) -> Contributions:
+        """Where the shares of the next sum arrive."""
+        shape = (1, 1) if self._union is None else (self._union.shape.rows, union.COLUMNS)
+        return Contributions(Layout.uniform(self._code.field, *shape), self._plan.wishes.clients)

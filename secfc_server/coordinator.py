@@ -7,7 +7,9 @@ Phases and what moves them:
               membership UNION
     UNION     `Alignment` has opened sums over all clients until every row has its slot     → SHARING
     SHARING   every client holds every other's shares, of the very share sets introduced,
-              and has revealed its coin for the start                                       → ROUNDS
+              and has revealed its coin                                                     → CHECKING
+    CHECKING  `Verifying` has added up every client's part of the check that all shares
+              fit together                                                                  → ROUNDS
     ROUNDS    `Rounds` asks, gathers and decodes until the assignment repeats               → FINISHED
     any       a deadline passes, or nothing can go on                                       → FAILED
 
@@ -24,10 +26,11 @@ from math import nan
 
 import numpy as np
 
-from secfc import events, identifiers, start, wire
+from secfc import events, identifiers, start, verification, wire
 from secfc.centers import Opened, needed
 from secfc.coins import Coins
 from secfc.config import SERVER, Federation
+from secfc.confirming import DISPUTED
 from secfc.distances import Labels
 from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, SecfcError, Unavailable, WrongSender
 from secfc.identifiers import Ids
@@ -39,6 +42,7 @@ from secfc_server.alignment import Alignment, Opening
 from secfc_server.alignment import Result as Aligned
 from secfc_server.members import Cursor, Deadlines, Member, Phase
 from secfc_server.rounds import Lies, RoundRecord, Rounds, Work
+from secfc_server.verifying import Comparison, Verifying
 
 SLOWER = 5.0  # a responder so many times slower than the others is replaced, if others can take its place
 ATTEMPTS_A_START = 1 << 16  # attempts of one process of the server are numbered in a range of their own
@@ -67,6 +71,8 @@ class Coordinator:
         self.members = {name: Member() for name in federation.roster}
         self.phase_seconds: dict[str, float] = {}
         self.alignment: Alignment | None = None  # with private membership, from the roster on
+        self.verifying: Verifying | None = None  # while shares are checked
+        self.verified = False  # whether they were found to fit together
         self.rounds: Rounds | None = None
         self.liars: tuple[str, ...] = ()  # found and left out: they get assignments and labels, and are asked nothing
         self.centers: Gathering | None = None
@@ -194,7 +200,8 @@ class Coordinator:
             case events.Stopped():
                 self._stopped(member, report.reason, now)
             case events.Refused():
-                self.fail(JobFailed(f"{sender} refuses: {report.reason}"), now)
+                alike = report.reason == DISPUTED  # all say the same, and who was first says nothing
+                self.fail(JobFailed(report.reason if alike else f"{sender} refuses: {report.reason}"), now)
         self._changed()
 
     def check_agreement(self, sender: str, agreed: events.Agreed) -> None:
@@ -219,23 +226,23 @@ class Coordinator:
         self.check_coin(member, report.coin)
         member.held, member.coin = report, report.coin
         if self.phase is Phase.SHARING and all(m.held for m in self.members.values()):
-            self._begin_rounds(now)
+            self._begin_checking(now)
         self._ask_if_idle(now)
 
     def check_coin(self, member: Member, coin: bytes) -> None:
-        """Raise unless this is what the client committed to, and the start is still the coins' to decide."""
+        """Raise unless this is what the client committed to."""
         if member.introduction is None or self.phase is Phase.JOINING:
             raise OutOfTurn("nobody reveals a coin before everybody has joined")
-        if self.federation.seed is None:
-            start.check_coin(member.introduction, coin)
-        elif coin:
-            raise Malformed("federation.toml fixes the start by its seed; no coin is asked for")
+        start.check_coin(member.introduction, coin)
 
     @property
     def coins(self) -> Coins | None:
-        """What decides the start; None until everybody has revealed its coin."""
-        if self.federation.seed is not None:
-            return start.agreed(self.federation.seed)
+        """What decides the start: the federation file's seed, or everybody's coin; None until that is known."""
+        return self.tossed if self.federation.seed is None else start.agreed(self.federation.seed)
+
+    @property
+    def tossed(self) -> Coins | None:
+        """What everybody's coins make together; None until all are revealed."""
         coins = [member.coin for member in self.members.values()]
         if self.phase is Phase.JOINING or not all(coins):
             return None
@@ -260,18 +267,21 @@ class Coordinator:
     def contribute(self, sender: str, context: bytes, chunk: events.Chunk, now: float) -> int:
         """A piece of a client's share of a sum over all clients; returns how many words have arrived."""
         member = self.member(sender)
-        if self.phase is not Phase.UNION or self.alignment is None:
-            raise OutOfTurn("no sum is due now")
-        received = self.alignment.contribute(self._index[sender], context, chunk)
+        received = self._gathers().contribute(self._index[sender], context, chunk)
         member.seen = now
         return received
 
     def contributed(self, sender: str, context: bytes) -> int:
         """How many words of a client's share of the sum that is due have arrived."""
         self.member(sender)
-        if self.phase is not Phase.UNION or self.alignment is None:
+        return self._gathers().contributed(self._index[sender], context)
+
+    def _gathers(self) -> Alignment | Verifying:
+        """What gathers the sum that is due."""
+        gathers = {Phase.UNION: self.alignment, Phase.CHECKING: self.verifying}.get(self.phase)
+        if gathers is None:
             raise OutOfTurn("no sum is due now")
-        return self.alignment.contributed(self._index[sender], context)
+        return gathers
 
     def published_piece(self, sender: str, before: bytes, offset: int, total: int, data: bytes) -> bytes:
         """A further piece of the IDs that a client publishes; returns all so far."""
@@ -310,6 +320,26 @@ class Coordinator:
         if self.phase is Phase.UNION and self.alignment.finished:
             self._enter(Phase.SHARING, now)
         self._changed()
+
+    # --- checking shares -------------------------------------------------------------------------------------------------
+
+    def _begin_checking(self, now: float) -> None:
+        if self.verified or not verification.checks(self.plan.code) or (coins := self.tossed) is None:
+            self._begin_rounds(now)
+            return
+        session = events.session(self._digest, self._introductions())
+        self.verifying = Verifying(self.plan, self.federation.roster, session, coins)
+        self._enter(Phase.CHECKING, now)
+
+    def take_comparison(self) -> Comparison | None:
+        """The check of all shares, once every client has given its part; handed out once."""
+        return self.verifying.take_work() if self.phase is Phase.CHECKING and self.verifying is not None else None
+
+    def compared(self, now: float) -> None:
+        """The shares fit together, and that is written down: go on."""
+        self.verified, self.verifying = True, None
+        if self.phase is Phase.CHECKING:
+            self._begin_rounds(now)
 
     # --- rounds --------------------------------------------------------------------------------------------------------
 
@@ -355,6 +385,7 @@ class Coordinator:
         published: Mapping[str, Ids] | None = None,
         centers: Mapping[str, events.CentersPart] | None = None,
         liars: Collection[str] = (),
+        verified: bool = False,
     ) -> None:
         """Go on with a job that an earlier process of this server began. `starts` counts the processes before; `leakage`
         may also be an earlier job's."""
@@ -369,6 +400,7 @@ class Coordinator:
             member.coin = (coins or {}).get(name, b"")
             member.seen = now
         self.liars = self.suspects(tuple(liars))
+        self.verified = verified or state is not None
         self._begin_agreeing(now)
         for result in opened:
             self.opened(result, now)
@@ -515,6 +547,8 @@ class Coordinator:
         elif self.phase is Phase.SHARING and waited > self.deadlines.share:
             late = f"after {waited:.0f} s these do not hold all shares or are gone: {self._named()}"
             self._give_up("; ".join([late, *self.broken_links()]), now)
+        elif self.phase is Phase.CHECKING and waited > self.deadlines.share:
+            self._give_up(f"after {waited:.0f} s these have not given their part of the check: {self._named()}", now)
         elif self.phase is Phase.ROUNDS and self.rounds is not None and not self.rounds.busy:
             self._tick_round(self.rounds, now)
 
@@ -561,6 +595,8 @@ class Coordinator:
             return tuple(self.federation.roster[j] for j in self.rounds.attempt.decoder.missing())
         if self.phase is Phase.UNION and self.alignment is not None:
             return tuple(self.federation.roster[j] for j in self.alignment.missing())
+        if self.phase is Phase.CHECKING and self.verifying is not None:
+            return tuple(self.federation.roster[j] for j in self.verifying.missing())
         waits_for: dict[Phase, Callable[[Member], bool]] = {
             Phase.JOINING: lambda member: member.introduction is None,
             Phase.AGREEING: lambda member: member.agreed is None,
@@ -599,6 +635,10 @@ class Coordinator:
             raise WrongSender("only clients of the roster take part in a job")
         return self.members[sender]
 
+    def process(self, sender: str, instance: bytes) -> Member:
+        """The client of that name; raises OutOfTurn unless this very process of it has joined."""
+        return self._own(sender, instance)
+
     def _own(self, sender: str, instance: bytes) -> Member:
         member = self.member(sender)
         if member.introduction is None or member.instance != instance:
@@ -619,7 +659,7 @@ class Coordinator:
         if self.phase is not Phase.FAILED and self.alignment is not None:
             out += self.alignment.news(cursor.opened, wire.CHUNK_BYTES)
             cursor.opened = self.alignment.step
-        if self.phase in (Phase.ROUNDS, Phase.FINISHED) and self.federation.seed is None and not cursor.reveals:
+        if self.phase in (Phase.CHECKING, Phase.ROUNDS, Phase.FINISHED) and not cursor.reveals:
             cursor.reveals = True
             out.append(events.Reveals(tuple(member.coin for member in self.members.values())))
         if self.phase in (Phase.ROUNDS, Phase.FINISHED) and self.rounds is not None:
@@ -628,7 +668,8 @@ class Coordinator:
             cursor.ended = True
             out.append(self._failed(self.failure) if self.failure else self._finished())
         waiting = self.waiting(sender)
-        idle = self.phase in (Phase.JOINING, Phase.AGREEING, Phase.UNION, Phase.SHARING) or self.short
+        before_rounds = (Phase.JOINING, Phase.AGREEING, Phase.UNION, Phase.SHARING, Phase.CHECKING)
+        idle = self.phase in before_rounds or self.short
         if idle and waiting != cursor.waiting:
             cursor.waiting = waiting
             out.append(waiting)

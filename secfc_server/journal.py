@@ -1,11 +1,11 @@
 """What the server must not forget: a SQLite file (WAL) that is brought up to date before anything depends on it.
 
 Kept: which federation the job belongs to, everybody's introduction, agreement and coin, what was opened while IDs were
-aligned, who has its labels, who has lied, what each client answered to opening the centres, and after every completed request
-the clustering's state, its record and the leakage meter, which outlives the job. Not kept: what clients
-tell again when they come back, and uploads, distances and attempts, which a restarted server asks for again. `epoch` counts
-the server's starts; attempts are numbered from it, so that no restart reuses an attempt's number. Every value carries a
-digest of itself: a file that was damaged without SQLite's noticing is refused, rather than clustered on.
+aligned, that the shares were found to fit together, who has its labels, who has lied, what each client answered to opening
+the centres, and after every completed request the clustering's state, its record and the leakage meter, which outlives the
+job. Not kept: what clients tell again when they come back, and uploads, distances and attempts, which a restarted server asks
+for again. `epoch` counts the server's starts; attempts are numbered from it, so that no restart reuses an attempt's number.
+Every value carries a digest of itself: a file that was damaged without SQLite's noticing is refused, not clustered on.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Kept:
     centers: dict[str, events.CentersPart] = field(default_factory=dict)
     liars: tuple[str, ...] = ()
     leakage: bytes = b""
+    verified: bool = False
 
 
 class Journal:
@@ -118,6 +119,7 @@ class Journal:
                 centers={name: _answer(answer) for name, answer in centers},
                 liars=_names(self._fact("liars") or b"[]"),
                 leakage=self._fact("leakage") or b"",
+                verified=self._fact("verified") is not None,
             )
 
     def joined(self, introductions: tuple[events.Introduction, ...]) -> None:
@@ -173,6 +175,10 @@ class Journal:
             database.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", kept)
             if leakage:
                 database.execute("INSERT OR REPLACE INTO facts VALUES ('leakage', ?)", (_sealed(leakage),))
+
+    def verified(self) -> None:
+        """All clients' shares were found to fit together."""
+        self._put(verified=b"")
 
     def liars(self, names: Sequence[str]) -> None:
         """All clients whose uploads were found wrong so far."""

@@ -63,7 +63,7 @@ class Monitor:
 
     def _links(self) -> None:
         connected = {name for name, member in self._coordinator.members.items() if member.connected}
-        if self._coordinator.phase in (Phase.UNION, Phase.SHARING, Phase.ROUNDS):
+        if self._coordinator.phase in (Phase.UNION, Phase.SHARING, Phase.CHECKING, Phase.ROUNDS):
             for name in self._connected - connected:
                 say(log, "connection lost", level=logging.WARNING, client=name)
         self._connected = connected

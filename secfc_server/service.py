@@ -17,6 +17,7 @@ from secfc_server.alignment import Opening
 from secfc_server.coordinator import Coordinator, Cursor
 from secfc_server.journal import Journal
 from secfc_server.rounds import Lies, RoundRecord, Work
+from secfc_server.verifying import Comparison
 
 log = logging.getLogger("secfc.server")
 SIGN_OF_LIFE_SECONDS = 10.0
@@ -135,8 +136,8 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             if isinstance(report, events.Agreed):  # kept before anybody is told that all agree
                 self.coordinator.check_agreement(sender, report)
                 await self._keep(self._journal.agreed, sender, report)
-            if isinstance(report, events.Held) and report.coin:  # kept before any round can depend on it
-                self.coordinator.check_coin(self.coordinator.member(sender), report.coin)
+            if isinstance(report, events.Held):  # its coin is kept before anything can depend on it
+                self.coordinator.check_coin(self.coordinator.process(sender, request.instance), report.coin)
                 await self._keep(self._journal.revealed, sender, report.coin)
             self.coordinator.report(sender, request.instance, report, self.now())
             if isinstance(report, events.Done):
@@ -205,11 +206,13 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             self._change = asyncio.Event()
 
     def work_if_ready(self) -> None:
-        """Start decoding on a thread when a round's uploads are complete, or opening a sum when all its shares are."""
+        """Start decoding on a thread when a round's uploads are complete, or opening or checking a sum when all is here."""
         if (work := self.coordinator.take_work()) is not None:
             self._spawn(self._decode(work))
         if (opening := self.coordinator.take_opening()) is not None:
             self._spawn(self._open(opening))
+        if (comparison := self.coordinator.take_comparison()) is not None:
+            self._spawn(self._compare(comparison))
 
     def _spawn(self, due: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(self._work(due))
@@ -231,6 +234,11 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         step = self.coordinator.alignment.step if self.coordinator.alignment else 0
         await asyncio.to_thread(self._journal.opened, step, result)
         self.coordinator.opened(result, self.now())
+
+    async def _compare(self, comparison: Comparison) -> None:
+        await asyncio.to_thread(comparison.run)
+        await asyncio.to_thread(self._journal.verified)
+        self.coordinator.compared(self.now())
 
     async def _work(self, due: Coroutine[Any, Any, None]) -> None:
         try:
@@ -276,6 +284,7 @@ def status(coordinator: Coordinator, seconds: float) -> pb.StatusReply:
     """What the server is doing, for anybody of the federation."""
     rounds = coordinator.rounds
     last = rounds.records[-1] if rounds and rounds.records else None
+    missing = coordinator.missing()
     reply = pb.StatusReply(
         federation=coordinator.federation.name,
         federation_digest=coordinator.federation.digest(),
@@ -288,6 +297,7 @@ def status(coordinator: Coordinator, seconds: float) -> pb.StatusReply:
                 holds_shares=member.held is not None,
                 done=member.done,
                 liar=name in coordinator.liars,
+                shares_checked=rounds is not None or (coordinator.verifying is not None and name not in missing),
             )
             for name, member in coordinator.members.items()
         ],

@@ -89,10 +89,8 @@ class Check:
 
     def _locate(self, lane: int, checks: list[int], found: Sequence[int]) -> tuple[int, ...]:
         """Who is wrong in a combination with these parity checks; nobody if that cannot be told."""
-        p, alphas = self._code.field.primes[lane], self._code.alphas[lane]
-        locator = shortest_recurrence(p, checks)
-        wrong = tuple(j for j in self._others(found) if _vanishes(p, locator, alphas[j]))
-        return wrong if len(wrong) == len(locator) - 1 <= len(checks) // 2 else ()
+        others, alphas = self._others(found), self._code.alphas[lane]
+        return tuple(others[i] for i in located(self._code.field.primes[lane], [alphas[j] for j in others], checks))
 
     def _parity(self, lane: int, others: Sequence[int]) -> Residues:
         alphas = self._code.alphas[lane]
@@ -111,6 +109,13 @@ def parity(p: int, nodes: tuple[int, ...], dimension: int) -> Residues:
         row = [u * x % p for u, x in zip(row, nodes, strict=True)]
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(nodes))
     return np.where(table > p // 2, table - p, table)
+
+
+def located(p: int, nodes: Sequence[int], checks: Sequence[int]) -> tuple[int, ...]:
+    """Which of the nodes' values are wrong, from their parity checks; none if that cannot be told."""
+    locator = shortest_recurrence(p, checks)
+    wrong = tuple(i for i, node in enumerate(nodes) if _vanishes(p, locator, node))
+    return wrong if len(wrong) == len(locator) - 1 <= len(checks) // 2 else ()
 
 
 def shortest_recurrence(p: int, sequence: Sequence[int]) -> list[int]:

@@ -20,6 +20,7 @@ class Phase(Enum):
     AGREEING = "agreeing"
     UNION = "union"
     SHARING = "sharing"
+    CHECKING = "checking"
     ROUNDS = "rounds"
     FINISHED = "finished"
     FAILED = "failed"
@@ -238,6 +239,15 @@ class Agreed:
 
 
 @dataclass(frozen=True)
+class Confirmed:
+    """What one client tells every other about the union of IDs: which it was told, and two masked numbers."""
+
+    session: bytes
+    digest: bytes
+    words: npt.NDArray[np.uint64] = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Held:
     """A client holds a share of every row, and reveals its coin."""
 
@@ -245,7 +255,7 @@ class Held:
     sent_bytes: int
     received_bytes: int
     seconds: float
-    coin: bytes = field(repr=False, default=b"")  # empty if the federation file fixes the start
+    coin: bytes = field(repr=False, default=b"")
 
 
 @dataclass(frozen=True)

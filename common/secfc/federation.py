@@ -1,9 +1,10 @@
 """The whole protocol in one process, readable as its specification.
 
-`run` is Algorithm 1 of the paper with the choices of docs/protocol.md: every client shares its rows, then round after
-round R responders upload coded distances, their sum is decoded, and the next assignment goes to everybody. With private
-membership (Section 5), the clients first agree on the sorted list of all row IDs, and every client shares all m slots, zeros
-where the row is not its own. The networked system does the same with the same functions; only the transport differs.
+`run` is Algorithm 1 of the paper with the choices of docs/protocol.md: every client shares its rows, all shares are checked
+to fit together, then round after round R responders upload coded distances, their sum is decoded, and the next assignment
+goes to everybody. With private membership (Section 5), the clients first agree on the sorted list of all row IDs, and every
+client shares all m slots, zeros where the row is not its own. The networked system does the same with the same functions;
+only the transport differs.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import alignment, centers, identifiers, keys, masks, prg
+from secfc import alignment, centers, identifiers, keys, masks, prg, verification
 from secfc.centers import Opened
 from secfc.checking import Check
+from secfc.coins import Coins
 from secfc.decoding import Decoder, Distances
 from secfc.distances import CodedClusters, Labels
 from secfc.errors import DataError, InvalidInput, JobFailed
@@ -80,6 +82,11 @@ class Member:
         self._parties = [(f"client {j + 1}", public) for j, public in enumerate(publics)]
         self._pairs: dict[bytes, dict[int, bytes]] = {}  # by session
 
+    def _keys(self, session: bytes) -> dict[int, bytes]:
+        if session not in self._pairs:
+            self._pairs[session] = keys.pair_keys(self._private, session, self._parties, self.index)
+        return self._pairs[session]
+
     def receive(self, total: int, shares: Iterable[tuple[slice | Positions, Words]]) -> None:
         """Take in everybody's shares: where the rows stand among all m, and their packed shares. With private membership
         everybody sends all m, and they are added."""
@@ -88,6 +95,11 @@ class Member:
             coded.put(positions, words, add=self.plan.private)
         coded.finish()
         self._clusters = CodedClusters(coded, self.plan.wishes.clusters)
+
+    def verification(self, session: bytes, coins: Coins) -> Words:
+        """Its part of the check that everybody's shares fit together."""
+        coded = self._clusters.coded
+        return verification.contribution(self.plan, self.index, coded, session, coins, self._keys(session))
 
     def answer(self, request: Request, session: bytes, responders: tuple[int, ...], attempt: int) -> Words:
         """The upload for one attempt of a round. Refuses a responder set that the plan does not allow."""
@@ -103,12 +115,10 @@ class Member:
         self, request: Request, session: bytes, responders: tuple[int, ...], attempt: int
     ) -> list[tuple[bytes, int]]:
         """The signed keys of this client's masks for one attempt of a round."""
-        if session not in self._pairs:
-            self._pairs[session] = keys.pair_keys(self._private, session, self._parties, self.index)
         digest = masks.assignment_digest(request.labels.astype("<i4").tobytes())
         columns = self.plan.shape(len(request.labels), request.sizes, request.columns).columns
         context = masks.Context(session, self.plan.digest, request.number, attempt, responders, digest, columns)
-        return masks.signed_keys(self.index, self.plan.wishes.privacy, context, self._pairs[session])
+        return masks.signed_keys(self.index, self.plan.wishes.privacy, context, self._keys(session))
 
     def centers(self, labels: Labels, clusters: Sequence[int]) -> Words:
         """Its values for the centres of the final assignment, if it consents to opening them."""
@@ -143,6 +153,13 @@ def align(plan: Plan, rows: Sequence[Rows], ids: Sequence[Ids] | None) -> list[P
     code = union_code(plan.wishes.clients, plan.wishes.privacy)
     union = alignment.align(code, own, os.urandom(32), plan.wishes.max_rows)
     return [union.slots(part) for part in own]
+
+
+def verify(plan: Plan, members: Sequence[Member], session: bytes) -> None:
+    """Phase 2: raise JobFailed unless all hold shares of the same polynomials, by coins that nobody knew while sharing."""
+    coins = Coins()
+    given = [member.verification(session, coins) for member in members]
+    verification.verify(plan, [f"client {member.index + 1}" for member in members], given)
 
 
 def decoder(plan: Plan, request: Request, responders: Sequence[int]) -> Decoder:
@@ -212,6 +229,7 @@ def run(
     machine = clustering(total)
     members = share(plan, rows, positions) if members is None else members
     session = os.urandom(32)
+    verify(plan, members, session)
     distances = Distances(plan.field, total, plan.wishes.clusters)
     history: list[Round] = []
     liars: tuple[int, ...] = ()

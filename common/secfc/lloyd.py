@@ -8,6 +8,10 @@ them (`absorb`). Its rules, which make the result identical to Lloyd's algorithm
   the row with the largest d′/|S|² to its new cluster among clusters of at least two rows, each row once, ties to the lowest;
 * it stops when the assignment repeats, or after `max_rounds` Lloyd rounds.
 
+In exact arithmetic the inertia never rises from one Lloyd round to the next: means are the best centres of an assignment, the
+nearest centre is the best one of a row, and a row that fills an empty cluster costs nothing there. Distances with which it
+rises are wrong, and end the job.
+
 Phases: SEED (k-means++, one column a request) → SEPARATE (if asked for) → LLOYD → DONE.
 """
 
@@ -67,6 +71,7 @@ class State:
     rounds: int
     converged: bool
     labels: Labels
+    inertia: str = ""  # of the last Lloyd round, exact, as numerator/denominator
 
 
 def nearest(distances: Distances, sizes: Sizes) -> Labels:
@@ -134,6 +139,7 @@ class Clustering:
         self.number = 1
         self.rounds = 0
         self.converged = False
+        self._inertia: Fraction | None = None  # of the last Lloyd round
         self.labels: Labels = np.full(rows, UNASSIGNED, dtype=np.int32)
         self.phase = Phase.LLOYD
         if start not in STARTS:
@@ -181,7 +187,8 @@ class Clustering:
 
     def state(self) -> State:
         """Where it stands, between two requests."""
-        return State(self.phase.value, self.number, self.rounds, self.converged, self.labels)
+        loss = "" if self._inertia is None else str(self._inertia)
+        return State(self.phase.value, self.number, self.rounds, self.converged, self.labels, loss)
 
     def resume(self, state: State) -> None:
         """Go on from a state of the same job (rows, clusters, start, coins); all columns are asked for again."""
@@ -189,6 +196,7 @@ class Clustering:
             raise InvalidInput(f"a state of {len(state.labels)} rows does not fit a job of {self.rows}")
         self.phase, self.number = Phase(state.phase), state.number
         self.rounds, self.converged, self.labels = state.rounds, state.converged, state.labels.copy()
+        self._inertia = Fraction(state.inertia) if state.inertia else None
         self.forget()
 
     def _choose(self, row: int) -> None:
@@ -214,6 +222,12 @@ class Clustering:
         sizes = self.sizes
         labels = nearest(distances, sizes)
         loss = inertia(distances, sizes, labels)
+        if self._inertia is not None and loss > self._inertia:
+            raise JobFailed(
+                f"the inertia rises in Lloyd round {self.rounds + 1}, which exact distances cannot make it do: somebody"
+                " computes with damaged or wrong shares, or sends wrong distances; start a new job (secfc-server --new)"
+            )
+        self._inertia = loss
         labels = fill_empty(distances, sizes, labels)
         self.rounds += 1
         self.converged = bool((labels == self.labels).all())

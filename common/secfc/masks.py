@@ -52,6 +52,8 @@ def assignment_digest(labels: bytes) -> bytes:
 def neighbours(position: int, responders: int, privacy: int) -> list[int]:
     """Neighbours of a position in Harary's (t+1)-connected graph on `responders` positions, ascending."""
     degree = privacy + 1
+    if (responders, privacy) == (2, 0):  # no upload, but two clients' sum (`zerosum`)
+        return [1 - position]
     if privacy < 1 or responders < degree + 1:
         raise PlanError(f"masked uploads need privacy >= 1 and more than {degree} responders, not {responders}")
     near = {(position + step) % responders for step in range(-(degree // 2), degree // 2 + 1)}

@@ -3,7 +3,7 @@
 Every client commits to a coin in its signed introduction and reveals it once the roster, and with it every commitment, is
 fixed. The seed of `Coins` follows from all coins and the session: as long as one client's coin is random and unknown until
 the others are committed, so is the start. If the federation file holds a `seed`, all parties have agreed on the start
-beforehand and no coins are asked for.
+beforehand; the coins are tossed all the same, for the check of the shares (`verification`).
 
 A client can check what follows from the coins alone: all of a `random` start, and the first row chosen by k-means++ (and by
 `separation`, which begins with it). The later rows are drawn in proportion to distances, which clients do not know.

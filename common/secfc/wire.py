@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from secfc import events, keys
+from secfc import confirming, events, keys
 from secfc.errors import Malformed
 from secfc.field import CHUNK_WORDS, Words
 from secfc.v1 import secfc_pb2 as pb
@@ -257,6 +257,18 @@ def centers_from(message: pb.CentersChunk) -> events.CentersPart:
     return events.CentersPart(session, digest, message.consents, message.smallest, chunk_from(message))
 
 
+def confirmed_to(value: events.Confirmed) -> pb.Confirmation:
+    return pb.Confirmation(session=value.session, union_digest=value.digest, words=word_bytes(value.words))
+
+
+def confirmed_from(message: pb.Confirmation) -> events.Confirmed:
+    """Checked for length; residues are checked by who adds them up."""
+    session = exactly(message.session, 32, "a session")
+    digest = exactly(message.union_digest, 32, "the digest of a union")
+    words = exactly(message.words, 8 * confirming.LAYOUT.words, "a confirmation")
+    return events.Confirmed(session, digest, np.frombuffer(words, dtype="<u8"))
+
+
 def word_bytes(words: Words) -> bytes:
     return words.astype("<u8", copy=False).tobytes()
 
@@ -298,7 +310,7 @@ def report_from(message: pb.ReportRequest) -> events.Report:
             held = message.held
             seconds = held.seconds if isfinite(held.seconds) else 0.0
             digest = exactly(held.share_sets_digest, 32, "the digest of share sets")
-            coin = exactly(held.coin, 32, "a coin") if held.coin else b""
+            coin = exactly(held.coin, 32, "a coin")
             return events.Held(digest, held.sent_bytes, held.received_bytes, seconds, coin)
         case "unreachable":
             return events.Unreachable(line(message.unreachable.peer), line(message.unreachable.reason))

@@ -124,7 +124,12 @@ def said_to_the_server(job: Joined, name: str) -> list[tuple[str, Any, bytes, bo
         ("Follow", pb.FollowRequest, pb.FollowRequest(instance=site.instance), False),
         ("Status", pb.StatusRequest, pb.StatusRequest(), False),
     ]
-    reports = [events.Held(bytes(32), 1, 2, 0.5), events.Unreachable("c1", "no"), events.Done(), events.Stopped("x")]
+    reports = [
+        events.Held(bytes(32), 1, 2, 0.5, bytes(32)),
+        events.Unreachable("c1", "no"),
+        events.Done(),
+        events.Stopped("x"),
+    ]
     out += [("Report", pb.ReportRequest, wire.report_to(report, site.instance), False) for report in reports]
     rounds = job.coordinator.rounds
     attempt = rounds.attempt if rounds and job.coordinator.phase is Phase.ROUNDS else None

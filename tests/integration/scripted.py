@@ -115,6 +115,8 @@ class Scripted(stubs.ShareExchangeServicer):
                 request = self.me.handle(event)
                 if isinstance(event, events.Roster) and self.me.phase is Phase.AGREEING:
                     self.report(self.me.agreement(self.kit.sign))
+                if isinstance(event, events.Reveals) and self.me.verifiable:
+                    self.verify()
                 if request is not None:
                     self.requests.put(request)
         except grpc.RpcError:
@@ -169,6 +171,16 @@ class Scripted(stubs.ShareExchangeServicer):
         self.me.keep_own()
         until(lambda: not self.me.missing(), f"{self.me.name} has all shares")
         self.report(events.Held(self.me.holdings(), 0, 0, 0.0, self.me.coin()))
+
+    def verify(self) -> None:
+        """Our part of the check of all shares, unless that is over."""
+        purpose, words = self.me.verification()
+        whole = pb.SumChunk(context=purpose, offset=0, total=len(words), words=wire.word_bytes(words))
+        try:
+            self.stub.Contribute(iter([whole]), timeout=CALL)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
+                raise
 
     def report(self, report: events.Report, instance: bytes | None = None) -> None:
         self.stub.Report(wire.report_to(report, instance or self.instance), timeout=CALL)

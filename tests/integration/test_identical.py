@@ -36,7 +36,7 @@ def check_result(site: Local, parts: helpers.Parts) -> None:
     check_bytes(site, parts)
     check_history(site)
     seconds = result["seconds"]
-    assert set(seconds) == {"joining", "agreeing", "sharing", "rounds", "total"}
+    assert set(seconds) == {"joining", "agreeing", "sharing", "checking", "rounds", "total"}
     assert 0 < sum(each for phase, each in seconds.items() if phase != "total") <= seconds["total"]
     assert all(0 < value <= seconds["total"] for value in result["sharing_seconds"].values())
 

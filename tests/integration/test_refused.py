@@ -333,7 +333,12 @@ def test_joining_wrongly_is_refused(trial: Trial, case: str) -> None:
 
 @pytest.mark.parametrize(
     "report",
-    [events.Held(bytes(32), 0, 0, 0.0), events.Done(), events.Stopped("x"), events.Unreachable("client-1", "x")],
+    [
+        events.Held(bytes(32), 0, 0, 0.0, bytes(32)),
+        events.Done(),
+        events.Stopped("x"),
+        events.Unreachable("client-1", "x"),
+    ],
     ids=lambda report: type(report).__name__,
 )
 def test_reports_before_joining_or_under_a_guessed_instance_are_refused(trial: Trial, report: events.Report) -> None:
@@ -492,7 +497,11 @@ def test_what_comes_too_early_or_lies_is_refused_while_sharing(trial: Trial) -> 
     early = pb.UploadChunk(round=1, attempt=1, offset=0, total=1, words=bytes(8))
     attempts: list[tuple[Callable[[], Any], grpc.StatusCode, str]] = [
         (lambda: rival.upload(early), CODE.FAILED_PRECONDITION, "no distances are wanted now"),
-        (lambda: rival.report(events.Held(bytes(32), 0, 0, 0.0)), CODE.INVALID_ARGUMENT, "not those of this job"),
+        (
+            lambda: rival.report(events.Held(bytes(32), 0, 0, 0.0, rival.me._secrets.coin)),
+            CODE.INVALID_ARGUMENT,
+            "not those of this job",
+        ),
         (lambda: rival.report(events.Held(bytes(31), 0, 0, 0.0)), CODE.INVALID_ARGUMENT, "must have 32 bytes"),
         (lambda: rival.report(events.Done()), CODE.FAILED_PRECONDITION, "not finished"),
         (lambda: rival.report(events.Unreachable("client-9", "x")), CODE.INVALID_ARGUMENT, "not in the roster"),

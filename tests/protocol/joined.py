@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache
 from typing import Any
 from unittest import mock
@@ -30,7 +31,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from secfc import central, config, events, federation, identifiers, masks, plan, start, wire
 from secfc.coins import Coins
 from secfc.config import Federation
-from secfc.errors import OutOfTurn, WrongSender
+from secfc.errors import JobFailed, OutOfTurn, WrongSender
 from secfc.field import Field, Words
 from secfc.lagrange import Code
 from secfc.lloyd import Clustering
@@ -38,9 +39,11 @@ from secfc.plan import Plan
 from secfc.v1 import secfc_pb2 as pb
 from secfc_client.participant import Participant, Secrets
 from secfc_client.participant import Phase as ClientPhase
+from secfc_client.past import Past
 from secfc_server.alignment import Opening
 from secfc_server.coordinator import Coordinator, Cursor, Deadlines, Phase
 from secfc_server.rounds import Work
+from secfc_server.verifying import Comparison
 
 Rows = npt.NDArray[np.int64]
 Action = Callable[[], None]
@@ -108,7 +111,7 @@ def snapshot(value: object) -> object:
     """Everything reachable from a machine, as plain values that compare equal exactly if nothing changed."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
-    if value is None or isinstance(value, str | bytes | bytearray | int | float | enum.Enum | np.generic):
+    if value is None or isinstance(value, str | bytes | bytearray | int | float | Fraction | enum.Enum | np.generic):
         return repr(value)
     if isinstance(value, _SHARED) or callable(value):
         return id(value)
@@ -173,6 +176,8 @@ class Site:
     held_taken: bool = False
     stage: object = None  # which exchange `deliveries` and `delivered` are of
     contributed: bool = False
+    part_given: bool = False  # of the check of all shares, over this connection
+    parts: set[bytes] = field(default_factory=set)  # what it gave
     done_told: bool = False
     answered: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
@@ -209,6 +214,7 @@ class Joined:
             site.started = name not in late
         self.work: Work | None = None
         self.opening: Opening | None = None
+        self.comparison: Comparison | None = None
         self.followers: dict[str, Stream] = {}
         self.unnoticed: list[tuple[str, bytes, Stream]] = []
         self.steps = 0
@@ -221,11 +227,12 @@ class Joined:
         machines = [site.participant for site in self.sites.values()]
         return start.tossed(machines[0].session, machines[0].members, [m._secrets.coin for m in machines])
 
-    def make_site(self, name: str, secrets: Secrets | None = None) -> Site:
+    def make_site(self, name: str, secrets: Secrets | None = None, past: Past | None = None) -> Site:
         """A client's process, from the start."""
         j = self.federation.roster.index(name)
         kept = secrets or fresh_secrets(self.random)
-        machine = Participant(self.federation, self.plan, name, self.rows[j], kept, verifier(self.federation))
+        verify = verifier(self.federation)
+        machine = Participant(self.federation, self.plan, name, self.rows[j], kept, verify, past=past)
         return Site(machine, self.random.randbytes(16), started=True)
 
     # --- the server's calls, as secfc_server.service makes them --------------------------------------------------------
@@ -296,7 +303,15 @@ class Joined:
 
     def contribute(self, site: Site) -> None:
         """A client's share of a sum over all, in pieces; the last one may start the opening."""
-        context, words = site.participant.contribution()
+        self.give(site, *site.participant.contribution())
+        site.contributed = True
+        opening = self.coordinator.take_opening()
+        if opening is not None:
+            assert self.opening is None, "an opening is handed out once"
+            assert len(opening.sums) == len(self.sites), "a partial sum is never opened"
+            self.opening = opening
+
+    def give(self, site: Site, context: bytes, words: Words) -> None:
         for chunk in wire.chunks(words):
             message = pb.SumChunk(
                 context=context, offset=chunk.offset, total=chunk.total, words=wire.word_bytes(chunk.words)
@@ -306,12 +321,39 @@ class Joined:
                 self.coordinator.contribute(site.name, context, taken, self.now)
             except OutOfTurn:  # it was opened meanwhile
                 break
-        site.contributed = True
-        opening = self.coordinator.take_opening()
-        if opening is not None:
-            assert self.opening is None, "an opening is handed out once"
-            assert len(opening.sums) == len(self.sites), "a partial sum is never opened"
-            self.opening = opening
+
+    def give_part(self, site: Site) -> None:
+        """A client's part of the check of all shares; the last one starts it."""
+        purpose, words = site.participant.verification()
+        site.parts.add(words.tobytes())
+        assert len(site.parts) == 1, "a client gives one part only, byte for byte"
+        self.give(site, purpose, words)
+        site.part_given = True
+        comparison = self.coordinator.take_comparison()
+        if comparison is not None:
+            assert self.comparison is None, "a comparison is handed out once"
+            assert len(comparison.given) == len(self.sites)
+            self.comparison = comparison
+
+    def finish_comparison(self) -> None:
+        assert self.comparison is not None
+        comparison, self.comparison = self.comparison, None
+        try:
+            comparison.run()
+        except JobFailed as error:
+            self.coordinator.fail(error, self.now)
+        else:
+            self.coordinator.compared(self.now)
+
+    def confirm(self, site: Site, peer: Site) -> None:
+        """One client tells another about the union, and hears its word."""
+        mine = pb.Confirmation.FromString(wire.confirmed_to(site.participant.confirmation).SerializeToString())
+        try:
+            reply = peer.participant.confirm(site.name, wire.confirmed_from(mine))
+        except OutOfTurn:  # it does not know the union yet
+            return
+        theirs = pb.Confirmation.FromString(wire.confirmed_to(reply).SerializeToString())
+        site.participant.confirm(peer.name, wire.confirmed_from(theirs))
 
     def finish_opening(self) -> None:
         assert self.opening is not None
@@ -331,6 +373,8 @@ class Joined:
         request = site.participant.handle(event)
         if isinstance(event, events.Roster) and site.participant.phase is ClientPhase.AGREEING:
             self.tell_agreed(site)
+        if isinstance(event, events.Roster):
+            site.part_given = False  # the server may have restarted
         if request is not None:
             self.answer(site, request)
 
@@ -399,6 +443,8 @@ class Joined:
             out.append(self.finish_work)
         if self.opening is not None:
             out.append(self.finish_opening)
+        if self.comparison is not None:
+            out.append(self.finish_comparison)
         for site in self.sites.values():
             out += self._enabled(site)
         return out
@@ -415,6 +461,8 @@ class Joined:
             out += self._sharing(site)
         if site.held is not None and not site.held_taken:
             out.append(lambda: self.tell_held(site))
+        if site.participant.verifiable and not site.part_given:
+            out.append(lambda: self.give_part(site))
         if site.participant.phase is ClientPhase.FINISHED and not site.done_told:
             out.append(lambda: self.tell_done(site))
         if site.stream is not None and site.stream.told != self.coordinator.changes and not site.over:
@@ -436,6 +484,8 @@ class Joined:
         me = site.participant
         if site.stage is not me.stage:
             site.stage, site.deliveries, site.delivered, site.contributed = me.stage, {}, set(), False
+        if me.confirms:
+            return self._confirmations(site, me.unconfirmed()) or [me.conclude_union]
         others = [peer for peer in self.sites.values() if peer is not site and peer.started]
         out: list[Action] = [
             lambda peer=peer: self.deliver(site, peer)  # type: ignore[misc]
@@ -450,6 +500,9 @@ class Joined:
             elif not site.contributed:
                 out.append(lambda: self.contribute(site))
         return out
+
+    def _confirmations(self, site: Site, names: Iterable[str]) -> list[Action]:
+        return [lambda name=name: self.confirm(site, self.sites[name]) for name in names]  # type: ignore[misc]
 
     # --- what may go wrong -------------------------------------------------------------------------------------------
 
@@ -495,7 +548,15 @@ class Joined:
                 out.append(lambda site=site: self.repeat_chunk(site))  # type: ignore[misc]
             if site.participant.phase in (ClientPhase.UNION, ClientPhase.SHARING):
                 out += self._broken_deliveries(site)
-            if site.contributed and site.participant.phase is ClientPhase.UNION:
+            if site.participant.verifiable:
+                out.append(lambda site=site: self.give_part(site))  # type: ignore[misc]
+            if site.participant.confirms:
+                out += self._confirmations(site, [name for name in self.sites if name != site.name])
+            elif (
+                site.contributed
+                and site.participant.phase is ClientPhase.UNION
+                and site.stage is site.participant.stage
+            ):
                 out.append(lambda site=site: self.contribute(site))  # type: ignore[misc]
         return out
 
@@ -552,7 +613,15 @@ class Joined:
         if phase is not self._seen_phases[-1]:
             assert self._seen_phases[-1] not in (Phase.FINISHED, Phase.FAILED), "the end is final"
             self._seen_phases.append(phase)
-        order = [Phase.JOINING, Phase.AGREEING, Phase.UNION, Phase.SHARING, Phase.ROUNDS, Phase.FINISHED]
+        order = [
+            Phase.JOINING,
+            Phase.AGREEING,
+            Phase.UNION,
+            Phase.SHARING,
+            Phase.CHECKING,
+            Phase.ROUNDS,
+            Phase.FINISHED,
+        ]
         ranks = [order.index(p) for p in self._seen_phases if p is not Phase.FAILED]
         assert ranks == sorted(ranks)
         names = [(number, attempt) for number, attempt, _ in self.attempts]

@@ -93,6 +93,17 @@ class Lasting(Joined):
         except OutOfTurn:  # as below
             assert not site.joined
 
+    def finish_comparison(self) -> None:
+        """Compare, write down, go on; now and then be killed between the last two."""
+        assert self.comparison is not None
+        self.comparison.run()
+        self.journal.verified()
+        self.comparison = None
+        if self.random.random() < 0.3:
+            self.restart_server()
+        else:
+            self.coordinator.compared(self.now)
+
     def tell_held(self, site: Site) -> None:
         try:
             assert site.held is not None
@@ -133,10 +144,11 @@ class Lasting(Joined):
             leakage=kept.leakage,
             agreed=kept.agreed,
             coins=kept.coins,
+            verified=kept.verified,
         )
         assert not finished or self.coordinator.phase is Phase.FINISHED
         self._seen_phases = [self.coordinator.phase]
-        self.work, self.followers, self.unnoticed = None, {}, []
+        self.work, self.comparison, self.followers, self.unnoticed = None, None, {}, []
         self.starts["server"] += 1
         for site in self.sites.values():
             site.stream, site.sending, site.joined = None, None, False
@@ -152,7 +164,8 @@ class Lasting(Joined):
         secrets = old.participant._secrets
         if old.held is not None:
             secrets = dataclasses.replace(secrets, revealed=old.participant.session)
-        self.sites[name] = self.make_site(name, secrets)
+        self.sites[name] = self.make_site(name, secrets, old.participant.past)
+        self.sites[name].parts = old.parts
         self.resumed.add(name)
         self.starts[name] = self.starts.get(name, 1) + 1
         if tear and self.disk[name]:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from experiments import attacks, lattice, recovery, yes_no
 from experiments.transcript import Setting, Transcript, record
 from secfc import federation
 from secfc.decoding import Distances
+from secfc.errors import JobFailed
 from secfc.field import Words
 from secfc.lloyd import Request
 from secfc.plan import Plan
@@ -246,22 +248,56 @@ def test_flat_rows_are_known_before_the_meter_says_so() -> None:
     assert attacks.distances(seen).error < 1e-6
 
 
-@pytest.mark.parametrize("what", ["a share", "an upload"])
-def test_what_a_lying_client_spoils_is_not_noticed(what: str) -> None:
-    """Masked uploads: a share off the polynomial, or a wrong upload, gives wrong distances and no error."""
+def spoiling() -> tuple[Job, Plan, list[Any], list[Any], list[federation.Member]]:
     job = Job(tuple((x, x * x) for x in range(12)), 2, (0, 1, 2) * 4, clients=3, initial=(0, 1) * 6)
     parts, positions = job.parts()
     agreed = job.plan()
-    members = federation.share(agreed, parts, positions)
-    if what == "a share":
-        coded = members[1]._clusters.coded
-        coded.matrix[:, 0, 0] += 1
-        coded.finish()
-    else:
-        honest = members[1].answer
-        members[1].answer = lambda *asked, **more: np.zeros_like(honest(*asked, **more))  # type: ignore[method-assign]
+    return job, agreed, parts, positions, federation.share(agreed, parts, positions)
+
+
+def test_what_a_lying_client_spoils_is_not_noticed() -> None:
+    """Masked uploads: a wrong upload gives wrong distances, and no error unless the inertia rises with them."""
+    job, agreed, parts, positions, members = spoiling()
+    honest = members[1].answer
+
+    def lie(request: Request, *more: Any) -> Words:
+        words = honest(request, *more)
+        return np.zeros_like(words) if request.number == 1 else words
+
+    members[1].answer = lie  # type: ignore[method-assign]
     spoilt = federation.run(agreed, parts, lambda _: job.clustering(), positions=positions, members=members)
     assert spoilt.history[0].inertia != run(job)[0].history[0].inertia
+
+
+def test_a_lie_that_makes_the_inertia_rise_is_noticed() -> None:
+    job, agreed, parts, positions, members = spoiling()
+    honest = members[1].answer
+
+    def lie(request: Request, *more: Any) -> Words:
+        words = honest(request, *more)
+        return np.zeros_like(words) if request.number == 2 else words
+
+    members[1].answer = lie  # type: ignore[method-assign]
+    with pytest.raises(JobFailed, match="the inertia rises in Lloyd round 2"):
+        federation.run(agreed, parts, lambda _: job.clustering(), positions=positions, members=members)
+
+
+def test_a_share_off_its_polynomial_is_noticed_before_the_first_round() -> None:
+    job, agreed, parts, positions, members = spoiling()
+    coded = members[1]._clusters.coded
+    coded.matrix[:, 0, 0] += 1
+    coded.finish()
+    seen: list[object] = []
+    with pytest.raises(JobFailed, match="the shares that the clients hold do not fit together"):
+        federation.run(
+            agreed,
+            parts,
+            lambda _: job.clustering(),
+            positions=positions,
+            members=members,
+            tap=lambda *asked: seen.append(asked),
+        )
+    assert not seen, "nothing was uploaded"
 
 
 @pytest.mark.parametrize("uploads", ["masked", "open"])

@@ -191,6 +191,7 @@ def test_replayed_uploads_and_reports_of_another_session_are_refused() -> None:
         new.report(0, stale)
     for j in range(3):
         new.report(j, new.held(j))
+    new.check_shares()
     session = events.session(old.federation.digest(), old.coordinator.roster())
     with pytest.raises(OutOfTurn, match="this upload belongs to another job"):
         new.coordinator.check_session("c0", session)

@@ -97,17 +97,29 @@ def test_the_specification_stops_when_more_lie() -> None:
         cluster(made, 3, lie)
 
 
-def test_without_liars_planned_nothing_is_checked() -> None:
-    """The price of `liars = 0`: the paper's protocol believes every upload."""
+def test_without_liars_planned_a_lie_about_the_seeding_is_believed() -> None:
+    """The price of `liars = 0`: the paper's protocol believes every upload, as long as the inertia does not rise."""
     made = planned(3)
 
     def lie(client: int, request: Request, words: Words) -> Words:
         layout = made.shape(len(request.labels), request.sizes, request.columns).layout
-        return falsified("random", layout, words) if client == 1 else words
+        seeding = request.number <= made.wishes.clusters
+        return falsified("random", layout, words) if client == 1 and seeding else words
 
     found, expected = cluster(made, 4, lie)
     assert found.liars == ()
     assert found.labels.tolist() != expected.labels.tolist()
+
+
+def test_without_liars_planned_a_lie_that_makes_the_inertia_rise_ends_the_job() -> None:
+    made = planned(3)
+
+    def lie(client: int, request: Request, words: Words) -> Words:
+        layout = made.shape(len(request.labels), request.sizes, request.columns).layout
+        return falsified("random", layout, words) if client == 1 and request.number > 4 else words
+
+    with pytest.raises(JobFailed, match="the inertia rises in Lloyd round 2"):
+        cluster(made, 4, lie)
 
 
 # --- the machines, joined in any order -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from secfc import assignments, events, start
 from secfc.coins import Coins
 from secfc.config import Federation
 from secfc.distances import Labels
-from secfc.errors import Malformed, OutOfTurn, WrongSender
+from secfc.errors import OutOfTurn, WrongSender
 from secfc.lloyd import Clustering
 from secfc_client.participant import Participant
 from secfc_server.coordinator import Cursor, Phase
@@ -187,7 +187,7 @@ def test_a_coin_that_was_not_committed_to_is_not_taken() -> None:
             server.report(0, lie)
 
 
-def test_rounds_begin_when_the_last_coin_is_there() -> None:
+def test_shares_are_checked_when_the_last_coin_is_there() -> None:
     server = Server(3, (3, 4, 5))
     server.join(0, 1, 2)
     server.follow(0, 1, 2)
@@ -195,6 +195,8 @@ def test_rounds_begin_when_the_last_coin_is_there() -> None:
         assert server.coordinator.phase is Phase.SHARING
         assert server.coordinator.coins is None
         server.report(j, server.held(j))
+    assert server.coordinator.phase is Phase.CHECKING
+    server.check_shares()
     assert server.coordinator.phase is Phase.ROUNDS
     coins = server.coordinator.coins
     assert coins is not None
@@ -212,18 +214,25 @@ def test_a_follower_hears_the_coins_before_the_assignment_every_time() -> None:
 # --- an agreed seed -----------------------------------------------------------------------------------------------------
 
 
-def test_with_an_agreed_seed_no_coin_is_shown() -> None:
+def test_with_an_agreed_seed_coins_are_tossed_too_but_do_not_decide_the_start() -> None:
+    """The factors of the check of all shares must not be known while shares are dealt; the agreed seed is."""
     agreed, machines = ready(seed="so be it")
-    assert {machine.coin() for machine in machines} == {b""}
+    assert len({machine.coin() for machine in machines}) == 3
     fair = first(agreed, Coins(b"so be it"))
     for machine in machines:
-        refused(machine, reveals(machines), "nobody was asked for", OutOfTurn)
+        refused(machine, piece(fair), "the server skips the start's coins")
+        machine.handle(reveals(machines))
         refused(machine, piece(np.roll(fair, 1)), "does not begin where")
         machine.handle(piece(fair))
     server = Server(3, (3, 4, 5), seed="so be it")
     server.join(0, 1, 2)
-    with pytest.raises(Malformed, match="no coin is asked for"):
-        server.report(0, server.held(0))
+    with unchanged(server.coordinator), pytest.raises(WrongSender, match="the coin shown for c0"):
+        server.report(0, dataclasses.replace(server.held(0), coin=b""))
+
+
+def test_coins_before_the_roster_are_refused() -> None:
+    machines = strangers(make_federation(3), deal(1, SIZES))
+    refused(machines[0], reveals(machines), "nobody was asked for", OutOfTurn)
 
 
 def test_a_whole_job_from_an_agreed_seed() -> None:

@@ -251,6 +251,37 @@ def test_the_loss_never_grows() -> None:
     assert losses == sorted(losses, reverse=True)
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=4, max_size=14),
+    start=st.sampled_from(["k-means++", "random", "separation"]),
+    k=st.integers(1, 4),
+    seed=st.integers(0, 1000),
+)
+def test_an_honest_job_is_never_ended_for_a_rising_inertia(
+    rows: list[tuple[int, ...]], start: str, k: int, seed: int
+) -> None:
+    """Small values make duplicates, ties and empty clusters; separation leaves rows out once."""
+    teller, machine = Teller(rows, k), Clustering(len(rows), k, start=start, coins=Coins(b"%d" % seed))
+    while machine.phase is not Phase.DONE:
+        again = Clustering(len(rows), k, start=start, coins=Coins(b"%d" % seed))
+        again.resume(machine.state())  # as after a restart of the server
+        machine = again
+        teller.answer(machine)
+
+
+def test_distances_with_which_the_inertia_rises_end_the_job() -> None:
+    teller, machine = Teller(ROWS, 4), Clustering(30, 4, coins=Coins(b"q"), start="random")
+    teller.answer(machine)
+    for resumed in (machine, Clustering(30, 4, coins=Coins(b"q"), start="random")):
+        resumed.resume(machine.state())
+        before = resumed.labels.copy()
+        wrong = Teller([(5 * x, 5 * y) for x, y in ROWS], 4)
+        with pytest.raises(JobFailed, match="the inertia rises in Lloyd round 2, which exact distances cannot"):
+            wrong.answer(resumed)
+        assert (resumed.labels == before).all()
+
+
 @pytest.mark.parametrize(
     ("keywords", "error", "words"),
     [

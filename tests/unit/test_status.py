@@ -166,7 +166,15 @@ def test_json_holds_everything(kits: Path, federation: Federation) -> None:
     with serving(kits / "server", Fake(reply(federation, "rounds", **told))):
         result = run(kits / "a", "--json")
     names = [
-        {"name": n, "joined": n == "a", "connected": False, "holds_shares": False, "done": False, "liar": False}
+        {
+            "name": n,
+            "joined": n == "a",
+            "connected": False,
+            "holds_shares": False,
+            "done": False,
+            "liar": False,
+            "shares_checked": False,
+        }
         for n in "abc"
     ]
     assert json.loads(result.stdout) == {

@@ -78,6 +78,7 @@ reports = st.one_of(
         sent_bytes=count64,
         received_bytes=count64,
         seconds=st.floats(allow_nan=False, allow_infinity=False),
+        coin=digest,
     ),
     st.builds(events.Unreachable, peer=text, reason=text),
     st.builds(events.Done),
@@ -277,8 +278,10 @@ def test_a_digest_of_share_sets_of_another_length(size: int) -> None:
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf])
 def test_times_that_are_no_numbers_are_dropped(seconds: float) -> None:
-    report = wire.report_from(pb.ReportRequest(held=pb.Held(share_sets_digest=bytes(32), seconds=seconds)))
-    assert report == events.Held(bytes(32), 0, 0, 0.0)
+    report = wire.report_from(
+        pb.ReportRequest(held=pb.Held(share_sets_digest=bytes(32), seconds=seconds, coin=bytes(32)))
+    )
+    assert report == events.Held(bytes(32), 0, 0, 0.0, bytes(32))
 
 
 @pytest.mark.parametrize("ugly", ["\x1b[31m", "a\nb", "\x00", "\u2028", "\u202e", "x" * 10_000])

@@ -286,7 +286,7 @@ def _show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None
         rows.append(("accuracy", f"{100 * outcome['accuracy']:.1f} % of rows in their true cluster"))
     phases = ", ".join(
         f"{name} {seconds[name]:.2f} s"
-        for name in ("joining", "agreeing", "union", "sharing", "rounds")
+        for name in ("joining", "agreeing", "union", "sharing", "checking", "rounds")
         if name in seconds
     )
     rows += [

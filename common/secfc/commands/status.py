@@ -50,6 +50,7 @@ class Client:
     holds_shares: bool
     done: bool
     liar: bool = False
+    shares_checked: bool = False
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,10 @@ async def _ask(channel: admission.Channel, timeout: float) -> Status:
 def _from_reply(reply: pb.StatusReply) -> Status:
     if len(reply.clients) > wire.MAX_CLIENTS:
         raise Malformed("the server's status names more clients than there can be")
-    clients = (Client(wire.line(c.name), c.joined, c.connected, c.holds_shares, c.done, c.liar) for c in reply.clients)
+    clients = (
+        Client(wire.line(c.name), c.joined, c.connected, c.holds_shares, c.done, c.liar, c.shares_checked)
+        for c in reply.clients
+    )
     known = reply.HasField("inertia") and isfinite(reply.inertia)
     return Status(
         federation=wire.line(reply.federation),

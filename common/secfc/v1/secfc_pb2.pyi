@@ -327,20 +327,22 @@ class StatusReply(_message.Message):
     def __init__(self, federation: _Optional[str] = ..., phase: _Optional[str] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., inertia: _Optional[float] = ..., changed: _Optional[int] = ..., seconds: _Optional[float] = ..., reason: _Optional[str] = ..., rows: _Optional[int] = ..., step: _Optional[str] = ..., broken_links: _Optional[_Iterable[str]] = ..., federation_digest: _Optional[bytes] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ClientStatus(_message.Message):
-    __slots__ = ("name", "joined", "connected", "holds_shares", "done", "liar")
+    __slots__ = ("name", "joined", "connected", "holds_shares", "done", "liar", "shares_checked")
     NAME_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     HOLDS_SHARES_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     LIAR_FIELD_NUMBER: _ClassVar[int]
+    SHARES_CHECKED_FIELD_NUMBER: _ClassVar[int]
     name: str
     joined: bool
     connected: bool
     holds_shares: bool
     done: bool
     liar: bool
-    def __init__(self, name: _Optional[str] = ..., joined: _Optional[bool] = ..., connected: _Optional[bool] = ..., holds_shares: _Optional[bool] = ..., done: _Optional[bool] = ..., liar: _Optional[bool] = ...) -> None: ...
+    shares_checked: bool
+    def __init__(self, name: _Optional[str] = ..., joined: _Optional[bool] = ..., connected: _Optional[bool] = ..., holds_shares: _Optional[bool] = ..., done: _Optional[bool] = ..., liar: _Optional[bool] = ..., shares_checked: _Optional[bool] = ...) -> None: ...
 
 class ProgressRequest(_message.Message):
     __slots__ = ("session", "share_set")
@@ -385,6 +387,16 @@ class ShareReceipt(_message.Message):
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     received: int
     def __init__(self, received: _Optional[int] = ...) -> None: ...
+
+class Confirmation(_message.Message):
+    __slots__ = ("session", "union_digest", "words")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    UNION_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    session: bytes
+    union_digest: bytes
+    words: bytes
+    def __init__(self, session: _Optional[bytes] = ..., union_digest: _Optional[bytes] = ..., words: _Optional[bytes] = ...) -> None: ...
 
 class CentersChunk(_message.Message):
     __slots__ = ("session", "assignment_digest", "consents", "smallest", "offset", "total", "words")

@@ -117,8 +117,9 @@ class CoordinatorServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Contribute(self, request_iterator, context):
-        """A client's share of a sum over all clients (private membership only), in order from where Contributed said. What has
-        arrived already is taken again without effect. Deadline: 60 min.
+        """A client's share of a sum over all clients: while IDs are aligned (private membership), and once for the check that all
+        shares fit together (docs/protocol.md, "Shares are checked"). In order from where Contributed said; what has arrived
+        already is taken again without effect. FAILED_PRECONDITION: this sum is not due (any more). Deadline: 60 min.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -482,6 +483,11 @@ class ShareExchangeStub:
                 request_serializer=secfc_dot_v1_dot_secfc__pb2.FetchRequest.SerializeToString,
                 response_deserializer=secfc_dot_v1_dot_secfc__pb2.ShareChunk.FromString,
                 _registered_method=True)
+        self.Confirm = channel.unary_unary(
+                '/secfc.v1.ShareExchange/Confirm',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.Confirmation.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.Confirmation.FromString,
+                _registered_method=True)
         self.OpenCenters = channel.stream_unary(
                 '/secfc.v1.ShareExchange/OpenCenters',
                 request_serializer=secfc_dot_v1_dot_secfc__pb2.CentersChunk.SerializeToString,
@@ -516,6 +522,15 @@ class ShareExchangeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Confirm(self, request, context):
+        """What two clients tell each other about the union of IDs (private membership only), before rows are shared: the caller's
+        confirmation, answered with the callee's. FAILED_PRECONDITION until the callee has been told the whole union: try again.
+        The same again is taken without effect. Deadline: 30 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def OpenCenters(self, request_iterator, context):
         """The caller's answer to opening the centres, and its values if it consents. Only if federation.toml opens them;
         FAILED_PRECONDITION until the receiver knows that the job is finished: try again. Deadline: 60 s.
@@ -541,6 +556,11 @@ def add_ShareExchangeServicer_to_server(servicer, server):
                     servicer.Fetch,
                     request_deserializer=secfc_dot_v1_dot_secfc__pb2.FetchRequest.FromString,
                     response_serializer=secfc_dot_v1_dot_secfc__pb2.ShareChunk.SerializeToString,
+            ),
+            'Confirm': grpc.unary_unary_rpc_method_handler(
+                    servicer.Confirm,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.Confirmation.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.Confirmation.SerializeToString,
             ),
             'OpenCenters': grpc.stream_unary_rpc_method_handler(
                     servicer.OpenCenters,
@@ -630,6 +650,33 @@ class ShareExchange:
             '/secfc.v1.ShareExchange/Fetch',
             secfc_dot_v1_dot_secfc__pb2.FetchRequest.SerializeToString,
             secfc_dot_v1_dot_secfc__pb2.ShareChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Confirm(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/secfc.v1.ShareExchange/Confirm',
+            secfc_dot_v1_dot_secfc__pb2.Confirmation.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.Confirmation.FromString,
             options,
             channel_credentials,
             insecure,
