@@ -37,7 +37,9 @@ class Rows:
 
 @click.command("demo")
 @click.option("--clients", type=click.IntRange(1), default=5, show_default=True, help="Client processes.")
-@click.option("--privacy", type=int, default=1, show_default=True, help="Clients that may collude in vain (t).")
+@click.option(
+    "--privacy", type=int, default=1, show_default=True, help="Clients that may collude and learn nothing (t)."
+)
 @click.option("--uploads", type=click.Choice(UPLOADS), default="masked", show_default=True)
 @click.option(
     "--membership",
@@ -262,7 +264,10 @@ def _show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None
     rows = [
         ("parties", f"{outcome['clients']} clients and a server, each its own process, mutual TLS"),
         ("rows", f"{outcome['rows']} × {outcome['features']} features"),
-        ("privacy", f"{outcome['privacy']} client(s) may collude in vain; {outcome['uploads']} uploads"),
+        (
+            "privacy",
+            f"{outcome['privacy']} client(s) may collude and learn nothing of others' rows; {outcome['uploads']} uploads",
+        ),
         ("whose rows are whose", "nobody learns" if outcome["membership"] == "private" else "known to all"),
         ("rounds", f"{outcome['rounds']}{how}"),
         ("cluster sizes", ", ".join(map(str, outcome["cluster_sizes"]))),
