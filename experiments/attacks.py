@@ -110,7 +110,7 @@ def settings() -> list[Setting]:
 
 
 def segments(transcript: Transcript) -> Outcome:
-    """Attack (a). Every segment is laid over its true one by the best rigid motion (masked: and scale) of its own."""
+    """Attack (a). Every segment is laid over its true one by the best alignment (masked: and scale) of its own."""
     agreed, truth = transcript.plan, transcript.rows.astype(np.float64)
     columns = transcript.independent(agreed.length + 1)
     parts, squares = [], 0.0

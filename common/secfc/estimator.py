@@ -36,7 +36,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     n_clients : number of parties n.
     privacy : t, how many clients may pool what they hold and still learn nothing.
     segments : ℓ, pieces a row is cut into; None takes the largest that fits 2ℓ + 2t − 1 ≤ n.
-    uploads : "masked" (the server learns distances only) or "open" (the paper's).
+    uploads : "masked" (the server learns distances, from which it can compute rows) or "open" (the paper's).
     membership : "public", or "private" (nobody learns which row is whose). With private membership rows are ordered by random
         IDs, drawn from random_state: a seeding then draws other rows, and ties between rows may fall otherwise.
     seeding : "k-means++", "random" (the paper's Algorithm 1) or "separation".
