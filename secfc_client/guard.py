@@ -2,7 +2,7 @@
 
 Rules for the requests of one session, which an honest server never breaks:
 
-* the first request is number 1, unless this client has been away since it showed its coin;
+* the first request is number 1, so that nobody gets around where the coins begin;
 * numbers only rise; under one number the assignment S stays the same, and the columns too, but that a restarted server,
   which has lost the distances of earlier rounds, asks for all; under one (number, attempt) nothing changes at all;
 * the number says what is asked for: k-means++ and separation open with k requests, the r-th of which knows exactly r
@@ -64,7 +64,6 @@ class Guard:
         self._asked = _Asked()
         self._meter: Leakage | None = None
         self._unseen = 0  # what may have been given away besides, in ranks of the meter
-        self._away = False  # whether requests of this session may have passed us by
         self._before = 0  # the same, by shares that are none of ours any more: what `budget` keeps of these rows
         if kept:
             self._restore(kept)
@@ -109,17 +108,13 @@ class Guard:
     def begin(self, session: bytes, share_sets: bytes, rows: int, key: bytes) -> None:
         """The roster is known: how many rows, and whether we knew the session or all of these share sets before."""
         if session != self._session:
-            self._asked, self._away = _Asked(), False
+            self._asked = _Asked()
         same = self._meter is not None and share_sets == self._share_sets and self._meter.rows == rows
         if not same:  # the others' rows may be new; ours are not, and what was told of them stays told
             self._unseen += self._meter.rank if self._meter else 0
             segments = 1 if self._plan.masked else self._plan.segments
             self._meter = Leakage(rows, self._federation.features, segments, key)
         self._session, self._share_sets = session, share_sets
-
-    def away(self) -> None:
-        """We were not following for a while, after all shares were here: the job may have gone on without us."""
-        self._away = True
 
     # --- checking ------------------------------------------------------------------------------------------------------
 
@@ -144,13 +139,16 @@ class Guard:
                 "the server goes back to an earlier round, and this client answers none twice; if its journal is an old "
                 "copy, this job is over: begin a new one with secfc-server --new, then start the clients again"
             )
-        if not self.began and request.number > 1 and not self._away:
-            raise OutOfTurn(f"the server begins with request {request.number}: it skips where the clients' coins begin")
+        self._check_first(request)
         if now == last and question != self._asked.question:
             raise OutOfTurn(f"the server asks something else than before as round {now[0]}, attempt {now[1]}")
         if now[0] == last[0] and request.assignment_digest.hex() != self._asked.assignment:
             raise OutOfTurn(f"the server repeats round {now[0]} with another assignment")
         return now == last
+
+    def _check_first(self, request: RoundRequest) -> None:
+        if not self.began and request.number > 1:
+            raise OutOfTurn(f"the server begins with request {request.number}: it skips where the clients' coins begin")
 
     def _check_columns(self, request: RoundRequest, sizes: Sizes) -> None:
         columns = request.columns

@@ -183,8 +183,6 @@ class Participant:
         if self.phase is not Phase.JOINING:
             if events.session(self.federation.digest(), roster.members) != self.session:
                 raise WrongSender("the server shows another roster than before; it has restarted or is not honest")
-            if self.phase is Phase.ROUNDS:  # told again, so we were not connected for a while
-                self.guard.away()
             return
         if tuple(m.name for m in roster.members) != self.federation.roster:
             raise WrongSender("the roster of the server is not that of federation.toml")
@@ -268,10 +266,6 @@ class Participant:
     def _watch(self, share_sets: bytes) -> None:
         key = hashlib.sha256(b"secfc/v1/leakage-key|" + self._secrets.seed).digest()
         self.guard.begin(self.session, share_sets, self._coded.rows, key)
-        if (
-            self._secrets.revealed == self.session
-        ):  # an earlier process of ours got so far that requests may have been made
-            self.guard.away()
 
     def _fresh_ids(self, session: bytes) -> Ids:
         return identifiers.fresh(self.rows, summing.noise_seed(self._secrets.seed, b"ids", session))
@@ -499,7 +493,11 @@ class Participant:
             raise Malformed("responders must be in roster order")
         if masks.assignment_digest(labels.astype("<i4").tobytes()) != request.assignment_digest:
             raise Malformed("the assignment is not the one the request speaks of")
-        asked = self.index in request.responders
+        if request.past and (request.number != 1 or self.guard.began):
+            if request.number != 1:
+                raise Malformed("of requests that are over, only the first is shown")
+            return None
+        asked = self.index in request.responders and not request.past
         if asked and self.phase is not Phase.ROUNDS:
             raise OutOfTurn("distances are wanted before all shares are here")
         self.guard.admit(request, labels)

@@ -26,7 +26,7 @@ from math import nan
 
 import numpy as np
 
-from secfc import events, identifiers, start, verification, wire
+from secfc import assignments, events, identifiers, masks, start, verification, wire
 from secfc.centers import Opened, needed
 from secfc.coins import Coins
 from secfc.config import SERVER, Federation
@@ -687,6 +687,9 @@ class Coordinator:
 
     def _round_news(self, rounds: Rounds, sender: str, cursor: Cursor, now: float) -> list[events.Event]:
         out: list[events.Event] = []
+        if rounds.version > 1 and rounds.attempt is not None and not rounds.busy and not cursor.began:
+            out += self._beginning(rounds)
+            cursor.began, cursor.version = True, 1
         if cursor.version != rounds.version and not rounds.busy:
             out += rounds.assignment(cursor.version, wire.CHUNK_BYTES)
             cursor.version = rounds.version
@@ -696,8 +699,21 @@ class Coordinator:
             question = rounds.question(self._index[sender], left)
             if question is not None:
                 out.append(question)
-                cursor.asked = rounds.attempt.name
+                cursor.asked, cursor.began = rounds.attempt.name, True
         return out
+
+    def _beginning(self, rounds: Rounds) -> list[events.Event]:
+        """The first request once more, for a follower that may have missed it: clients answer none before they have seen that
+        the job began where the coins say."""
+        first, k = self._clustering().request, self.federation.k
+        data, digest = (
+            assignments.encode(first.labels, k),
+            masks.assignment_digest(first.labels.astype("<i4").tobytes()),
+        )
+        pieces = range(0, len(data), wire.CHUNK_BYTES)
+        shown = [events.Assignment(1, 0, at, len(data), data[at : at + wire.CHUNK_BYTES]) for at in pieces]
+        responders = rounds.records[0].responders
+        return [*shown, events.RoundRequest(1, 1, responders, first.columns, digest, 0, 1.0, past=True)]
 
     @staticmethod
     def _failed(failure: SecfcError) -> events.Failed:

@@ -55,6 +55,7 @@ class Cursor:
     opened: int = 0
     reveals: bool = False
     version: int = 0
+    began: bool = False  # whether it was told the first request
     asked: tuple[int, int] = (0, 0)
     waiting: events.Waiting | None = None
     ended: bool = False

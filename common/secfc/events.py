@@ -186,6 +186,7 @@ class RoundRequest:
     assignment_digest: bytes
     received: int
     deadline_seconds: float
+    past: bool = False  # it is over, and shown to a client that has not seen where the job began
 
 
 @dataclass(frozen=True)

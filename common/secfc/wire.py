@@ -115,6 +115,7 @@ def event_to(value: events.Event) -> pb.Event:
                     assignment_digest=value.assignment_digest,
                     received=value.received,
                     deadline_seconds=value.deadline_seconds,
+                    past=value.past,
                 )
             )
         case events.Finished():
@@ -203,6 +204,7 @@ def _round(message: pb.RoundRequest) -> events.RoundRequest:
         assignment_digest=exactly(message.assignment_digest, 32, "an assignment's digest"),
         received=message.received,
         deadline_seconds=seconds,
+        past=message.past,
     )
 
 

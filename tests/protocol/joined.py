@@ -262,7 +262,7 @@ class Joined:
         stream.told = self.coordinator.changes
         for event in self.coordinator.news(site.name, stream.cursor, self.now):
             stream.queue.append(wire.event_to(event).SerializeToString())
-            if isinstance(event, events.RoundRequest):
+            if isinstance(event, events.RoundRequest) and not event.past:
                 asked = (event.number, event.attempt, event.responders)
                 if asked not in self.attempts:
                     self.attempts.append(asked)
@@ -734,7 +734,7 @@ def meet(agreed: Federation, rows: Sequence[Rows], seed: int = 0, *, any_start: 
         owner.keep_own()
         if any_start:
             vars(owner)["_check_start"] = lambda version, labels: None
-            owner.guard.away()
+            vars(owner.guard)["_check_first"] = lambda request: None
     assert len({machine.holdings() for machine in machines}) == 1
     return machines
 

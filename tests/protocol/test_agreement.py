@@ -14,17 +14,19 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from secfc import assignments, events, keys
+from secfc.coins import Coins
 from secfc.distances import Labels
 from secfc.errors import Malformed, OutOfTurn, PeerError, WrongSender
+from secfc.lloyd import Clustering
 from secfc_client.guard import Guard
 from secfc_client.participant import Participant, Phase
 from secfc_client.policy import Policy
+from secfc_server.coordinator import Cursor
 from tests.protocol.joined import (
     agreements,
     deal,
     digest_of,
     introduce,
-    introduced,
     make_federation,
     meet,
     plan_of,
@@ -35,6 +37,7 @@ from tests.protocol.joined import (
     unchanged,
     verifier,
 )
+from tests.unit.test_coordinator import Server
 from tests.unit.test_keys import equivalent
 
 AGREED = make_federation(3, seeding="random")
@@ -208,22 +211,44 @@ def test_a_server_that_begins_after_the_start(seeding: str, first: int) -> None:
     refused(machine, request, OutOfTurn, f"begins with request {first}: it skips")
 
 
-def test_a_client_that_was_away_may_come_back_to_a_later_request() -> None:
+def first_of(machine: Participant) -> tuple[Labels, events.RoundRequest]:
+    """The first request of a job, as an honest server shows it once it is over."""
+    coins = machine._tossed
+    assert coins is not None
+    labels = Clustering(15, AGREED.k, start="random", coins=coins).labels
+    return labels, dataclasses.replace(ask(machine, 1, labels), past=True)
+
+
+def test_a_client_that_missed_the_start_is_shown_it_and_goes_on() -> None:
     machine = meet(AGREED, ROWS, any_start=False)[0]
-    vars(machine)["_check_start"] = lambda version, labels: None
-    request = ask(machine, 2, np.array([0, 1, 2] * 5, dtype=np.int32))
-    machine.handle(events.Roster(machine.members))  # told again, as on every new connection
-    assert machine.handle(request) is not None
+    machine._tossed = Coins(b"tossed")
+    _, past = first_of(machine)
+    assert machine.handle(past) is None, "nothing is to be uploaded"
+    later = ask(machine, 3, np.array([0, 1, 2] * 5, dtype=np.int32))
+    assert machine.handle(later) is not None
+    assert machine.handle(first_of(machine)[1]) is None, "shown again after a lost connection, it changes nothing"
+    ask(machine, 3, np.array([0, 1, 2] * 5, dtype=np.int32))
+    assert machine.handle(later) is not None
 
 
-def test_a_client_that_restarted_after_it_showed_its_coin_may_too() -> None:
-    before = introduced(AGREED, ROWS)
-    secrets = dataclasses.replace(before[0]._secrets, revealed=before[0].session)
-    again = Participant(AGREED, plan_of(AGREED), "c0", ROWS[0], secrets, verifier(AGREED))
-    machines = [again, *before[1:]]
-    again.handle(events.Roster(before[0].members))
-    again.handle(agreements(machines)[0])
-    vars(again)["_check_start"] = lambda version, labels: None
-    request = dataclasses.replace(ask(again, 2, np.array([0, 1, 2] * 5, dtype=np.int32)), responders=(0, 1, 2))
-    with pytest.raises(OutOfTurn, match="before all shares are here"):  # it goes on to what it lacks
-        again.handle(request)
+def test_a_start_that_is_not_the_coins_is_refused_when_it_is_over_too() -> None:
+    machine = meet(AGREED, ROWS, any_start=False)[0]
+    machine._tossed = Coins(b"tossed")
+    labels, past = first_of(machine)
+    with pytest.raises(WrongSender, match="does not begin where the clients' coins say"):
+        ask(machine, 1, np.roll(labels, 1))
+    refused(machine, dataclasses.replace(past, number=2), OutOfTurn, "an assignment it did not send")
+    later = ask(machine, 2, labels)
+    refused(machine, dataclasses.replace(later, past=True), Malformed, "only the first is shown")
+
+
+def test_a_follower_that_missed_the_start_hears_of_it_first() -> None:
+    server = Server(4, (3, 4, 0, 5), dropouts=1)
+    server.begin_rounds()
+    server.finish_round()
+    server.finish_round()
+    told = server.coordinator.news("c3", Cursor(), server.now)
+    kinds = [(event.number, event.past) for event in told if isinstance(event, events.RoundRequest)]
+    assert kinds == [(1, True), (3, False)]
+    versions = [event.version for event in told if isinstance(event, events.Assignment)]
+    assert versions == [1, 3]

@@ -17,7 +17,7 @@ from secfc.errors import JobFailed, Malformed, OutOfTurn, WrongSender
 from secfc.identifiers import Ids
 from secfc_client.participant import Participant, Phase
 from secfc_client.past import Past
-from tests.protocol.joined import deal, introduced, make_federation, plan_of, roster, unchanged, verifier
+from tests.protocol.joined import agreements, deal, introduced, make_federation, plan_of, roster, unchanged, verifier
 from tests.protocol.test_private_membership import exchange
 
 SIZES = [4, 0, 7, 3]
@@ -233,6 +233,7 @@ def test_what_was_opened_is_not_opened_differently_to_a_rebuilt_machine() -> Non
     tell(machines[0], everybody(machines), left=0)
     again = rebuilt(machines[0], rows[0], machines[0].past)
     again.handle(met)
+    again.handle(agreements([again, *machines[1:]])[0])
     with pytest.raises(WrongSender, match="another opened sum than before"):
         again.handle(events.Opened(0, sum(SIZES) - 1, 0, 0, b""))
     again.handle(events.Opened(0, sum(SIZES), 0, 0, b""))
@@ -250,6 +251,7 @@ def test_a_rebuilt_machine_that_had_confirmed_goes_on_without_the_others() -> No
     play(machines, lambda j: everybody(machines))
     again = rebuilt(machines[3], rows[3], machines[3].past)
     again.handle(met)
+    again.handle(agreements([*machines[:3], again])[3])
     again.handle(events.Opened(0, sum(SIZES), 0, 0, b""))
     tell(again, everybody(machines))
     assert again.phase is Phase.SHARING

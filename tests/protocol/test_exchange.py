@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from grpc import aio
 
+from secfc import config, local, provision, rpc, wire
 from secfc import kit as kits
-from secfc import local, provision, rpc, wire
 from secfc.field import CHUNK_WORDS, Words
 from secfc.kit import Kit
 from secfc.sharing import Shares
@@ -247,6 +247,13 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Kit], list[Part
     return [kits.load(folder / name) for name in made.roster], introduced(made, rows)
 
 
+def raw(own: Kit, party: str, address: str) -> aio.Channel:
+    """A channel of a peer that does as it likes."""
+    credentials = grpc.ssl_channel_credentials(own.ca_pem, own.key_pem, own.certificate_pem)
+    name = config.identity(own.federation.name, party)
+    return aio.secure_channel(address, credentials, options=[("grpc.ssl_target_name_override", name)])
+
+
 class Served:
     """A client's exchange behind a real port."""
 
@@ -255,7 +262,7 @@ class Served:
         self._kit, self._bind = kit, kit.federation.client(machine.name).bind
 
     async def __aenter__(self) -> Served:
-        self._listener = rpc.server()
+        self._listener = rpc.server(self._kit)
         stubs.add_ShareExchangeServicer_to_server(self.exchange, self._listener)
         rpc.listen(self._listener, self._kit, self._bind)
         await self._listener.start()
@@ -285,7 +292,7 @@ def test_fetches_that_nobody_reads_hold_next_to_nothing(
     monkeypatch.setattr(Shares, "_block", counted)
 
     async def scenario() -> tuple[list[Any], int]:
-        async with Served(kit[0], owner, tmp_path), rpc.channel(kit[1], owner.name, address_of(kit[0])) as channel:
+        async with Served(kit[0], owner, tmp_path), raw(kit[1], owner.name, address_of(kit[0])) as channel:
             stub = stubs.ShareExchangeStub(channel)
             request = pb.FetchRequest(session=owner.session, share_set=owner.stage.id)
             calls = [stub.Fetch(request, timeout=SECONDS) for _ in range(120)]
@@ -321,8 +328,8 @@ def test_calls_that_stall_are_ended(
         async with (
             Served(kit[0], owner, tmp_path / "a") as served,
             Served(kit[1], receiver, tmp_path / "b"),
-            rpc.channel(kit[1], owner.name, address_of(kit[0])) as to_owner,
-            rpc.channel(kit[0], receiver.name, address_of(kit[1])) as to_receiver,
+            raw(kit[1], owner.name, address_of(kit[0])) as to_owner,
+            raw(kit[0], receiver.name, address_of(kit[1])) as to_receiver,
         ):
             request = pb.FetchRequest(session=owner.session, share_set=owner.stage.id)
             unread = stubs.ShareExchangeStub(to_owner).Fetch(request, timeout=SECONDS)
@@ -355,7 +362,7 @@ def test_a_newer_delivery_ends_the_older_ones(ring: tuple[list[Kit], list[Partic
     async def scenario() -> list[grpc.StatusCode]:
         async with (
             Served(kit[2], receiver, tmp_path) as served,
-            rpc.channel(kit[0], receiver.name, address_of(kit[2])) as channel,
+            raw(kit[0], receiver.name, address_of(kit[2])) as channel,
         ):
             stub, calls, newest = stubs.ShareExchangeStub(channel), [], served.exchange._deliveries._over
             for _ in range(10):

@@ -47,8 +47,8 @@ def test_equal_columns_are_taken() -> None:
     for machine in machines:
         join(coordinator, machine)
         machine.handle(roster(machines))
-    assert coordinator.phase is ServerPhase.SHARING
-    assert {machine.phase for machine in machines} == {Phase.SHARING}
+    assert coordinator.phase is ServerPhase.AGREEING
+    assert {machine.phase for machine in machines} == {Phase.AGREEING}
 
 
 @pytest.mark.parametrize("others", [REORDERED, ("age", "bmi", "weight"), NAMES[:2], ("age,bmi", "pressure")])
@@ -74,7 +74,7 @@ def test_one_that_came_with_wrong_columns_may_come_again() -> None:
     corrected = named(agreed, (NAMES,) * 3)
     for machine in corrected:
         join(coordinator, machine)
-    assert coordinator.phase is ServerPhase.SHARING
+    assert coordinator.phase is ServerPhase.AGREEING
 
 
 def test_the_server_knows_the_agreed_columns_by_itself() -> None:

@@ -172,7 +172,7 @@ class Cut:
     async def Upload(self, chunks: object, **_: object) -> None:
         raise asyncio.CancelledError
 
-    Report = Contribute = Upload
+    Report = Contribute = Contributed = Upload
 
 
 def test_calls_that_grpc_cancels_are_broken_connections(
@@ -218,7 +218,6 @@ def test_what_is_given_away_is_on_disk_before_an_upload_and_a_late_thread_puts_n
 
 def test_a_site_behind_a_firewall_is_told(kit: Kit, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     one, _ = make(kit, tmp_path)
-    logging.getLogger("secfc").propagate = True
     with caplog.at_level(logging.INFO, "secfc.client"):
         for by in ((), ("client-2", "client-3"), ("client-2", "client-3"), ()):
             one._describe(events.Waiting("sharing", ("client-1",), by))
@@ -267,9 +266,10 @@ class Recorder(stubs.CoordinatorServicer):  # type: ignore[misc]
 
 
 async def served(kit: Kit, service: Recorder) -> aio.Server:
-    listener = rpc.server()
+    own = kits.load(kit.path.parent / "server")
+    listener = rpc.server(own)
     stubs.add_CoordinatorServicer_to_server(service, listener)
-    rpc.listen(listener, kits.load(kit.path.parent / "server"), kit.federation.server.bind)
+    rpc.listen(listener, own, kit.federation.server.bind)
     await listener.start()
     return listener
 
@@ -277,7 +277,7 @@ async def served(kit: Kit, service: Recorder) -> aio.Server:
 def job_of(kit: Kit, folder: Path, **changes: Any) -> Job:
     """A client's command, as far as its options go."""
     rows = np.arange(6, dtype=np.int64).reshape(3, 2)
-    (folder / "rows.csv").write_text("x,y\n0,1\n2,3\n4,5\n")
+    (folder / "rows.csv").write_text("x1,x2\n0,1\n2,3\n4,5\n")
     table = data.load(folder / "rows.csv", feature_count=2)
     files = Files(folder / "rows.csv", folder / "labels.csv", folder / "centers.csv")
     made, store = plan.of(kit.federation), Store(folder / "state")
@@ -345,7 +345,7 @@ def test_labels_that_were_lost_are_written_again_by_the_same_command(kit: Kit, t
     job = job_of(kit, tmp_path)
     ended_after_labels(job)
     text = (tmp_path / "labels.csv").read_text()
-    assert text == "x,y,cluster\n0,1,1\n2,3,0\n4,5,1\n"
+    assert text == "x1,x2,cluster\n0,1,1\n2,3,0\n4,5,1\n"
     (tmp_path / "labels.csv").unlink()
     assert go_on(job_of(kit, tmp_path), kit, Recorder()) == 0
     assert (tmp_path / "labels.csv").read_text() == text
@@ -379,7 +379,7 @@ def test_labels_of_a_job_that_is_over_are_written_again_without_the_server(kit: 
     assert (tmp_path / "labels.csv").read_text() == text
     with pytest.raises(InvalidInput, match="leave out --new"):
         command.main(options(kit, tmp_path, "--again", "--new"), standalone_mode=False)
-    (tmp_path / "rows.csv").write_text("x,y\n0,1\n4,5\n2,3\n")
+    (tmp_path / "rows.csv").write_text("x1,x2\n0,1\n4,5\n2,3\n")
     with pytest.raises(Exception, match="no labels of these rows, in this order, are kept there"):
         command.main(options(kit, tmp_path, "--again"), standalone_mode=False)
 
@@ -389,10 +389,11 @@ def test_changed_rows_end_the_client_with_one_line_and_go_on_when_put_back(kit: 
     job.prepare()
     job.store.note_joined()
     before = {path.name: path.read_bytes() for path in (tmp_path / "state").iterdir()}
-    (tmp_path / "rows.csv").write_text("x,y\n0,1\n2,3\n4,4\n")
+    (tmp_path / "rows.csv").write_text("x1,x2\n0,1\n2,3\n4,4\n")
     with pytest.raises(Exception, match=r"the rows are not what it began with; put the old file back .* --new"):
         command.main(options(kit, tmp_path, "--wait", "0.1"), standalone_mode=False)
-    assert {path.name: path.read_bytes() for path in (tmp_path / "state").iterdir()} == before
+    now = {path.name: path.read_bytes() for path in (tmp_path / "state").iterdir()}
+    assert {name: content for name, content in now.items() if name != "roster.json"} == before
     with pytest.raises(Unavailable, match="gave up on the server"):
         command.main(options(kit, tmp_path, "--wait", "0.1", "--new", "--bind", "127.0.0.1:0"), standalone_mode=False)
     assert (tmp_path / "state" / "secrets.json").read_bytes() != before["secrets.json"]

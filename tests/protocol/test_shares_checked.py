@@ -158,7 +158,7 @@ def test_the_server_names_whom_it_waits_for() -> None:
     server.part(2)
     assert server.coordinator.missing() == ("c1", "c3")
     told = server.coordinator.news("c1", Cursor(), server.now)
-    assert [type(event) for event in told] == [events.Roster, events.Reveals, events.Waiting]
+    assert [type(event) for event in told] == [events.Roster, events.Agreements, events.Reveals, events.Waiting]
     assert told[-1] == events.Waiting("checking", ("c1", "c3"))
     assert [client.shares_checked for client in status(server.coordinator, 1.0).clients] == [True, False, True, False]
     server.tick(201.0)

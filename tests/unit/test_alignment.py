@@ -18,7 +18,7 @@ def table() -> tuple[Alignment, int]:
     agreed = make_federation(3, membership="private")
     made = Alignment(plan_of(agreed), bytes(32))
     made.complete(Result(8, np.empty((0, 2), dtype=np.uint64)))
-    return made, made._layout().words
+    return made, made._contributions._layout.words
 
 
 def test_it_goes_on_from_where_it_stopped_and_repeats_without_effect() -> None:
@@ -30,7 +30,7 @@ def test_it_goes_on_from_where_it_stopped_and_repeats_without_effect() -> None:
     assert made.contribute(1, made.context, events.Chunk(0, total, words[:3])) == 5  # late words of the broken stream
     assert made.contribute(1, made.context, events.Chunk(3, total, words[3:9])) == 9  # only what is new of it counts
     assert made.contribute(1, made.context, events.Chunk(9, total, words[9:])) == total
-    np.testing.assert_array_equal(made._incoming[1].words, words)
+    np.testing.assert_array_equal(made._contributions._incoming[1].words, words)
     assert 1 not in made.missing()
     assert made.contribute(1, made.context, events.Chunk(0, total, words)) == total
 

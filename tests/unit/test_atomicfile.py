@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from secfc import atomicfile, exits
-from secfc.errors import ConfigError, StorageError
+from secfc import atomicfile
 
 
 def test_two_writers_of_one_file_do_not_spoil_each_other(tmp_path: Path) -> None:
@@ -83,19 +82,3 @@ def test_too_many_open_files_are_not_waited_for_for_ever(monkeypatch: pytest.Mon
     with pytest.raises(OSError, match="in system"):
         atomicfile.patiently(crowded)
     assert atomicfile.PATIENCE_SECONDS <= now[0] < 2 * atomicfile.PATIENCE_SECONDS
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EDQUOT])
-def test_a_restart_may_heal_it(number: int) -> None:
-    """Service managers restart code 3, and take code 2 as something for a person."""
-    error = atomicfile.trouble(OSError(number, os.strerror(number)), "a", "make room")
-    assert isinstance(error, StorageError)
-    assert exits.code_for(error) == exits.UNAVAILABLE
-    assert os.strerror(number) in str(error)
-
-
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.ENOENT])
-def test_a_person_has_to_fix_it(number: int) -> None:
-    error = atomicfile.trouble(OSError(number, os.strerror(number)), "a", "choose another")
-    assert isinstance(error, ConfigError)
-    assert exits.code_for(error) == exits.USAGE

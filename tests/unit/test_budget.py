@@ -146,7 +146,7 @@ def test_the_count_is_on_disk_before_the_answer(tmp_path: Path) -> None:
     assert site.guard.ranks == budget.read(tmp_path)[KEY].ranks
     assert budget.read(tmp_path)[KEY].directions == known(given)
     assert stat.S_IMODE((tmp_path / "budget.json").stat().st_mode) == 0o600
-    assert site.guard.text() == f"geometry known: {known(given)} of {FEATURES} directions"
+    assert site.guard.text() == f"distance directions given away: {known(given)} of {FEATURES}"
     cleared_and_restarted(site)
     lloyd(site, 2, b"t" * 32)
     assert site.guard.text().endswith("at most, with what earlier jobs on these rows gave away")

@@ -548,6 +548,8 @@ def test_status_names_whom_the_job_cannot_go_on_without(server: Server) -> None:
     server.follow(0, 1, 2, 3)
     for j in range(4):
         server.report(j, server.held(j))
+    assert server.coordinator.waits_for() == ("c0", "c1", "c2", "c3"), "everybody has a part in the check of all shares"
+    server.check_shares()
     assert server.coordinator.missing()
     assert server.coordinator.waits_for() == (), "a round that is asked can do without some"
 

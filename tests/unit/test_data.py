@@ -471,7 +471,7 @@ def test_written_whole_private_and_without_leftovers(tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(StorageError, match=r"out\.csv: cannot be written \(No space left.*again goes on"):
+        with pytest.raises(StorageError, match=r"out\.csv: cannot be written \(No space left.*same command again"):
             data.write(table, labels(0), out)
     assert out.read_text() == "old"
     data.write(table, labels(0), out)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from secfc.errors import ConfigError, Unavailable
+from secfc.errors import ConfigError, StorageError
 from secfc.events import Agreed, CentersPart, Chunk, Introduction
 from secfc.lloyd import State
 from secfc_server.journal import FILE, Journal
@@ -174,7 +174,7 @@ def test_a_full_disk_is_named_and_costs_nothing(tmp_path: Path) -> None:
     (pages,) = journal._database.execute("PRAGMA page_count").fetchone()
     journal._database.execute(f"PRAGMA max_page_count = {pages}")
     large = replace(STATE, number=3, labels=np.zeros(1 << 16, dtype=np.int32))
-    with pytest.raises(Unavailable, match=r"database or disk is full.*start the same command again") as caught:
+    with pytest.raises(StorageError, match=r"database or disk is full.*start the same command again") as caught:
         journal.advanced(large, replace(RECORD, number=2))
     assert "--new" not in str(caught.value)
     assert "journal.sqlite" in str(caught.value)
@@ -188,7 +188,7 @@ def test_a_full_disk_is_named_and_costs_nothing(tmp_path: Path) -> None:
 def test_a_rollback_that_fails_does_not_hide_the_cause(tmp_path: Path, code: int) -> None:
     journal = Journal(tmp_path, DIGEST)
     journal._database = Failing(journal._database, code, "COMMIT", 1)  # type: ignore[assignment]
-    with pytest.raises(Unavailable, match="it did not work, SQLITE_NAME") as caught:
+    with pytest.raises(StorageError, match="it did not work, SQLITE_NAME") as caught:
         journal.done("a")
     assert "--new" not in str(caught.value)
     journal.done("a")
@@ -202,7 +202,7 @@ def test_no_descriptors_are_waited_out(tmp_path: Path, monkeypatch: pytest.Monke
     journal.revealed("a", b"heads")
     assert Journal(tmp_path, DIGEST).begin().coins == {"a": b"heads"}
     journal._database.times = 1000
-    with pytest.raises(Unavailable, match="start the same command again"):
+    with pytest.raises(StorageError, match="start the same command again"):
         journal.revealed("a", b"tails")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import resource
 import socket
 import time
@@ -15,18 +16,25 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from secfc import exits, kit, limits, local, provision, rpc, textfile
-from secfc.errors import ConfigError, Unavailable
+from secfc.errors import ConfigError, StorageError, Unavailable
 from secfc.kit import Kit
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO, errno.EDQUOT])
-def test_what_a_machine_lacks_is_an_error_that_a_restart_heals(number: int, tmp_path: Path) -> None:
-    with (
-        mock.patch.object(Path, "write_text", side_effect=OSError(number, "no")),
-        pytest.raises(Unavailable, match=r"a\.csv: cannot be written \(no\); .*start the same command again") as caught,
-    ):
-        textfile.write(tmp_path / "a.csv", "", "do otherwise")
-    assert exits.code_for(caught.value) == 3
+def test_what_a_machine_lacks_is_an_error_that_a_restart_heals(number: int) -> None:
+    """Service managers restart code 3, and take code 2 as something for a person."""
+    error = limits.failure(OSError(number, os.strerror(number)), "a.csv: cannot be written", "do otherwise")
+    assert isinstance(error, StorageError)
+    assert exits.code_for(error) == exits.UNAVAILABLE
+    assert f"cannot be written ({os.strerror(number)})" in str(error)
+    assert "start the same command again" in str(error)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.ENOENT])
+def test_a_person_has_to_fix_it(number: int) -> None:
+    error = limits.failure(OSError(number, os.strerror(number)), "a", "choose another")
+    assert isinstance(error, ConfigError)
+    assert exits.code_for(error) == exits.USAGE
 
 
 def test_what_a_person_must_change_is_not(tmp_path: Path) -> None:
@@ -76,7 +84,7 @@ class Failing(health.aio.HealthServicer):  # type: ignore[misc]
 
 
 async def serving(own: Kit, checks: health.aio.HealthServicer) -> tuple[aio.Server, str]:
-    listener = rpc.server()
+    listener = rpc.server(own)
     health_pb2_grpc.add_HealthServicer_to_server(checks, listener)
     port = rpc.listen(listener, own, "127.0.0.1:0")
     await listener.start()

@@ -131,7 +131,7 @@ class AssignmentChunk(_message.Message):
     def __init__(self, version: _Optional[int] = ..., base: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class RoundRequest(_message.Message):
-    __slots__ = ("number", "attempt", "responders", "columns", "assignment_digest", "received", "deadline_seconds")
+    __slots__ = ("number", "attempt", "responders", "columns", "assignment_digest", "received", "deadline_seconds", "past")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RESPONDERS_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +139,7 @@ class RoundRequest(_message.Message):
     ASSIGNMENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PAST_FIELD_NUMBER: _ClassVar[int]
     number: int
     attempt: int
     responders: _containers.RepeatedScalarFieldContainer[int]
@@ -146,7 +147,8 @@ class RoundRequest(_message.Message):
     assignment_digest: bytes
     received: int
     deadline_seconds: float
-    def __init__(self, number: _Optional[int] = ..., attempt: _Optional[int] = ..., responders: _Optional[_Iterable[int]] = ..., columns: _Optional[_Iterable[int]] = ..., assignment_digest: _Optional[bytes] = ..., received: _Optional[int] = ..., deadline_seconds: _Optional[float] = ...) -> None: ...
+    past: bool
+    def __init__(self, number: _Optional[int] = ..., attempt: _Optional[int] = ..., responders: _Optional[_Iterable[int]] = ..., columns: _Optional[_Iterable[int]] = ..., assignment_digest: _Optional[bytes] = ..., received: _Optional[int] = ..., deadline_seconds: _Optional[float] = ..., past: _Optional[bool] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("version", "rounds", "converged", "inertia")
