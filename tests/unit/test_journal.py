@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from secfc.errors import ConfigError, StorageError
+from secfc.errors import ConfigError, StorageError, Unavailable
 from secfc.events import Agreed, CentersPart, Chunk, Introduction
 from secfc.lloyd import State
 from secfc_server.journal import FILE, Journal
