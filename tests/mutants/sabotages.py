@@ -25,6 +25,7 @@ GUARD = "secfc_client/guard.py"
 PARTICIPANT = "secfc_client/participant.py"
 KIT = "common/secfc/kit.py"
 CLAIMS = "tests/protocol/test_privacy_claims.py"
+AGREEMENT = "tests/protocol/test_agreement.py"
 CONTEXT_TEST = ("tests/unit/test_masks.py::test_every_component_of_the_context_changes_every_key",)
 
 SABOTAGES = [
@@ -55,7 +56,7 @@ SABOTAGES = [
     Sabotage(
         "a shown coin is not noted",
         "secfc_client/runner.py",
-        "await asyncio.to_thread(self._store.note_revealed, self._participant.session)",
+        "await threads.whole(self._store.note_revealed, self._participant.session)",
         "pass",
         ("tests/integration/test_policies.py::test_where_a_coin_was_shown_is_on_disk_when_the_job_is_broken_off",),
     ),
@@ -225,9 +226,9 @@ SABOTAGES = [
     ),
     Sabotage(
         "others can read a client's secrets",
-        "secfc_client/store.py",
-        "os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)",
-        "os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)",
+        "common/secfc/atomicfile.py",
+        "def write(path: Path, parts: Iterable[bytes], mode: int = 0o600)",
+        "def write(path: Path, parts: Iterable[bytes], mode: int = 0o666)",
         ("tests/unit/test_store.py::test_only_the_owner_may_read_them",),
     ),
     Sabotage(
@@ -257,5 +258,68 @@ SABOTAGES = [
         "if share_set != self.stage.ids[j] or session != self.session:",
         "if share_set != self.stage.ids[j]:",
         ("tests/protocol/test_keys.py::test_replayed_shares_of_another_session_are_refused",),
+    ),
+    Sabotage(
+        "keys of a pair are bound to nobody",
+        "common/secfc/keys.py",
+        'session, b"pair", *bound)',
+        'session, b"pair")',
+        ("tests/unit/test_keys.py::test_an_equivalent_public_key_gives_another_pair_key",),
+    ),
+    Sabotage(
+        "nobody checks that others have the keys they show",
+        PARTICIPANT,
+        "keys.check_proofs(event.proofs, self._pairwise, self.session, self.federation.roster, self.index)",
+        "pass",
+        (f"{AGREEMENT}::test_a_client_with_an_equivalent_of_anothers_key_gets_no_share",),
+    ),
+    Sabotage(
+        "signatures under the session are not checked",
+        PARTICIPANT,
+        "self._verify(events.Agreement(member.name, self.session, member.certificate, signature))",
+        "pass",
+        (f"{AGREEMENT}::test_every_signature_must_be_there",),
+    ),
+    Sabotage(
+        "the owner's rule about keeping its shares is ignored",
+        PARTICIPANT,
+        "return self.keeps and self.members[self.federation.roster.index(owner)].keeps",
+        "return self.keeps",
+        (f"{AGREEMENT}::test_shares_outlive_a_job_only_where_owner_and_holder_want_that",),
+    ),
+    Sabotage(
+        "a job may begin with any request",
+        GUARD,
+        "if not self.began and request.number > 1:",
+        "if False:",
+        (f"{AGREEMENT}::test_a_server_that_begins_after_the_start",),
+    ),
+    Sabotage(
+        "what earlier jobs gave away is not counted",
+        GUARD,
+        "self._before, most = ranks, self.policy.max_directions",
+        "self._before, most = 0, self.policy.max_directions",
+        ("tests/unit/test_budget.py::test_a_server_that_begins_again_and_again_never_knows_more_than_the_limit",),
+    ),
+    Sabotage(
+        "shares that do not fit together are taken",
+        "common/secfc/verification.py",
+        "if not found.any():",
+        "if True:",
+        ("tests/unit/test_verification.py::test_a_dealer_off_its_polynomial_for_many_is_noticed",),
+    ),
+    Sabotage(
+        "a union that is not the clients' is taken",
+        "common/secfc/confirming.py",
+        " and bool((total == expected).all())",
+        "",
+        ("tests/protocol/test_confirming.py::test_an_added_id_is_noticed_by_all",),
+    ),
+    Sabotage(
+        "an old roster comes back into force",
+        "common/secfc/pins.py",
+        "_check_newer(found, self._roster, str(source.path))",
+        "pass",
+        ("tests/unit/test_revocation.py::test_versions_never_go_back_while_running",),
     ),
 ]
