@@ -21,7 +21,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from secfc import events, identifiers, rpc, wire
 from secfc.config import SERVER
-from secfc.errors import AlreadyJoined, JobFailed, OutOfTurn, SecfcError, Unavailable
+from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, SecfcError, Unavailable
 from secfc.field import Words
 from secfc.identifiers import Ids
 from secfc.kit import Kit
@@ -239,8 +239,14 @@ class Runner:
             instance=self._instance,
             introduction=wire.introduction_to(introduction),
         )
+        first = not self._store.begun
         await threads.whole(self._store.note_joined)  # from now on others may hold shares of ours
-        await self._call(self._stub.Join(request, timeout=CALL_SECONDS))
+        try:
+            await self._call(self._stub.Join(request, timeout=CALL_SECONDS))
+        except Malformed:  # turned away at the door: no job is under way, and other rows may come
+            if first:
+                await threads.whole(self._store.forget_joined)
+            raise
         say(log, "joined", server=self._address)
 
     async def _call(self, call: Any) -> Any:

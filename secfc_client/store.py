@@ -115,6 +115,10 @@ class Store:
         if not self.begun:
             self._replace(self.folder / _JOINED, [])
 
+    def forget_joined(self) -> None:
+        """The server did not let us in: no job is under way."""
+        self._remove([self.folder / _JOINED])
+
     @property
     def holder(self) -> str:
         """Names the seed of the shares, and tells nothing about it."""

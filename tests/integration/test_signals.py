@@ -119,7 +119,7 @@ def test_a_client_is_stopped_in_rounds(tmp_path: Path, stack: ExitStack, number:
     check_words(site, "server", "client-2")
     for name in ("client-1", "client-3"):
         process = site.processes[name]
-        assert until(lambda p=process: p.poll() is not None and [p.returncode], f"{name} ends", 20) == [4]
+        assert until(lambda p=process: p.poll() is not None and [p.returncode], f"{name} ends", 20) == [3]
         check_words(site, name, "client-2")
     nothing_left(site)
 
