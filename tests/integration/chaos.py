@@ -20,6 +20,7 @@ from tests.integration.proxy import Proxy
 
 MOMENTS = ("joined", "sharing", "rounds", "round 3", "round 8", "finished")  # what the server says
 AGAIN_SECONDS = 1.0  # from an end with code 3 to the next start
+LONG_SECONDS = 10.0  # some are away for longer than a round may take
 STARTS = 8  # a party that has ended so often with code 3 makes no progress
 
 
@@ -74,16 +75,21 @@ class Event:
 
 
 def plan(rng: random.Random, roster: Sequence[str], count: int) -> list[Event]:
-    """So many events in the order of their moments; one kill of the server and one of a client are always among them."""
+    """So many events in the order of their moments, the first of them early enough to happen in any case; one kill of the
+    server and one of a client are always among them."""
     parties = ["server", *roster]
     whats = [("kill", "server"), ("kill", rng.choice(list(roster)))]
     whats += [(rng.choice(("kill", "kill", "cut", "down")), rng.choice(parties)) for _ in range(count - len(whats))]
     rng.shuffle(whats)
-    moments = sorted(rng.choices(range(len(MOMENTS)), k=count))
+    moments = [0, *sorted(rng.choices(range(len(MOMENTS)), k=count - 1))]
     return [
-        Event(MOMENTS[at], round(rng.uniform(0.0, 0.5), 3), what, party, round(rng.uniform(0.0, 4.0), 3))
+        Event(MOMENTS[at], round(rng.random() ** 2 / 2, 3), what, party, _absence(rng))
         for at, (what, party) in zip(moments, whats, strict=True)
     ]
+
+
+def _absence(rng: random.Random) -> float:
+    return LONG_SECONDS if rng.random() < 0.25 else round(rng.uniform(0.0, 4.0), 3)
 
 
 class Manager:
