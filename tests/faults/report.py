@@ -46,9 +46,13 @@ def _rows(before: str) -> dict[str, list[str]]:
 def _notes_left(before: str, measured: set[tuple[str, str]]) -> list[str]:
     """Its notes, without those about cells that have been run again."""
     again = {f"{fault} ({moment})" for fault, moment in measured}
-    notes = [line.rpartition(" — ") for line in before.splitlines() if line.startswith("- ")]
-    left = [(what, [one for one in where.split("; ") if one not in again]) for what, _, where in notes]
-    return [f"{what} — {'; '.join(where)}" if what else where[0] for what, where in left if where]
+    left: list[str] = []
+    for line in filter(lambda line: line.startswith("- "), before.splitlines()):
+        what, dash, where = line.rpartition(" — ")
+        places = [place for place in where.split("; ") if place not in again] if dash else []
+        if places or not dash:
+            left.append(f"{what} — {'; '.join(places)}" if dash else line)
+    return left
 
 
 def _shown(cell: Cell, without: Cell | None) -> str:

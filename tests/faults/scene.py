@@ -159,9 +159,9 @@ class Scene:
         return any(line["event"] == "waiting" and line.get("phase") == "rounds" for line in lines)
 
     def _asked(self) -> list[int]:
-        """Attempts beyond the first that client-1 has been asked for."""
-        lines = self.site.events(GATED)
-        return [line["attempt"] for line in lines if line["event"].startswith("round ") and line["attempt"] > 1]
+        """The attempts that client-1 has been asked for: while the server waits there are no new ones. The next is a first
+        attempt if the clients were killed between two rounds."""
+        return [line["attempt"] for line in self.site.events(GATED) if line["event"].startswith("round ")]
 
     def _nearly_done(self) -> bool:
         """With private membership the rows' order, and so the number of rounds, is left to chance."""

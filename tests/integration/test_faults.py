@@ -69,11 +69,13 @@ def test_a_part_of_the_matrix_leaves_the_other_cells_as_they_were(tmp_path: Path
     page.write_text(f"{report.BEGIN}\n{report.END}\n", encoding="utf-8")
     full, kill = "client: disk full", "client: kill −9, started again"
     report.write([Cell(full, moment, ERROR, 9.0, "error: full") for moment in ("round", "finishing")], page)
+    page.write_text(page.read_text(encoding="utf-8").replace(report.END, f"- by hand; as it is\n{report.END}"), "utf-8")
     report.write([Cell(kill, "round", SAME, 9.0), Cell(full, "round", WRONG, 9.0, "hangs")], page, add=True)
     text = page.read_text(encoding="utf-8")
     assert f"| {full} | not run | not run | WRONG | not run | error, then same |" in text
     assert f"| {kill} | not run | not run | same | not run | not run |" in text
     assert "- error, then same: error: full — client: disk full (finishing)\n" in text
+    assert "- by hand; as it is\n" in text
     assert "- WRONG: hangs — client: disk full (round)\n" in text
 
 
