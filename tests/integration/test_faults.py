@@ -19,6 +19,9 @@ CELLS = [
     ("client: disk full", "sharing", ERROR),
     ("client: disk full", "finishing", ERROR),
     ("client: clock jumps −1 h", "round", SAME),
+    ("server: disk full", "round", ERROR),
+    ("client and server: kill −9 together, started again", "sharing", SAME),
+    ("links: down for 5 s, client killed and started again meanwhile", "round", SAME),
 ]
 
 
