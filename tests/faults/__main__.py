@@ -1,6 +1,8 @@
 """`make faults`: the whole matrix, fault × moment, with real processes; writes the table of docs/reliability.md.
 
 python -m tests.faults [--only WORD ...] [--moment MOMENT ...] [--at-once N] [--dry]
+
+A part of the matrix replaces only its own cells in the table.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def main() -> int:
     print(report.table(cells))
     print(f"{len(cells)} cells in {time.monotonic() - started:.0f} s")
     if not asked.dry:
-        report.write(cells)
+        report.write(cells, add=bool(asked.only or asked.moment))
     return 1 if any(cell.ending == WRONG for cell in cells) else 0
 
 

@@ -15,8 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from secfc import exits
 from tests.faults.link import BASE_RATE
-from tests.faults.scene import GATED, SIZES, VICTIM, Scene
+from tests.faults.scene import GATED, MOMENTS, SIZES, VICTIM, Scene
 
 DOWN_SECONDS = 2.0  # between a kill and the restart
 
@@ -61,6 +62,21 @@ def kill(party: str, number: signal.Signals) -> Callable[[Scene], None]:
         process.wait(60)
         time.sleep(DOWN_SECONDS)
         restart(scene, party)
+
+    return apply
+
+
+def kill_together(*parties: str) -> Callable[[Scene], None]:
+    """Kill −9 all of them at once; none is back before all are gone."""
+
+    def apply(scene: Scene) -> None:
+        for party in parties:
+            scene.site.processes[party].kill()
+        for party in parties:
+            scene.site.processes[party].wait(60)
+        time.sleep(DOWN_SECONDS)
+        for party in parties:
+            restart(scene, party)
 
     return apply
 
@@ -129,11 +145,24 @@ def refuse(scene: Scene) -> Callable[[], None]:
     return mend
 
 
+def meanwhile(
+    first: Callable[[Scene], Callable[[], None]], second: Callable[[Scene], None]
+) -> Callable[[Scene], Callable[[], None]]:
+    """The second fault happens, and is over, while the first lasts."""
+
+    def apply(scene: Scene) -> Callable[[], None]:
+        mend = first(scene)
+        second(scene)
+        return mend
+
+    return apply
+
+
 # --- a full disk ---------------------------------------------------------------------------------------------------------
 
 
-def small_disk(scene: Scene, stack: ExitStack) -> None:
-    """The victim keeps its state and writes its labels on a file system of 1 MiB."""
+def small_disk(scene: Scene, stack: ExitStack, party: str) -> None:
+    """That party keeps its state on a file system of 1 MiB."""
     disk = scene.site.folder / "disk"
     disk.mkdir()
     mount = shutil.which("mount")
@@ -141,35 +170,50 @@ def small_disk(scene: Scene, stack: ExitStack) -> None:
     if mount is None or subprocess.run(call, capture_output=True, check=False).returncode:
         raise NotRun("no small file system can be mounted here (it takes root)")
     stack.callback(subprocess.run, ["umount", "-l", str(disk)], check=False)
-    scene.site.options[VICTIM] = ["--state", str(disk / "state"), "--out", str(disk / "labels.parquet")]
-    (scene.site.kit(VICTIM) / "state").symlink_to(disk / "state")
-    scene.site.labels_file(VICTIM).symlink_to(disk / "labels.parquet")
+    scene.site.options[party] = ["--state", str(disk / "state")]
+    (scene.site.kit(party) / "state").symlink_to(disk / "state")
+
+
+def small_client_disk(scene: Scene, stack: ExitStack) -> None:
+    """The victim writes its labels there too."""
+    small_disk(scene, stack, VICTIM)
+    labels = scene.site.folder / "disk" / "labels.parquet"
+    scene.site.options[VICTIM] += ["--out", str(labels)]
+    scene.site.labels_file(VICTIM).symlink_to(labels)
     if scene.moment == "joining":
-        fill(scene)
+        fill(VICTIM, "No space left on device")(scene)
         scene.first = GATED  # the victim will not get so far
 
 
-def fill(scene: Scene) -> Callable[[], None]:
-    """Leave not a byte free; mended once the client has said so and ended."""
-    filler = scene.site.folder / "disk" / "filler"
-    try:
-        with open(filler, "ab", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
-    except OSError:
-        pass
+def small_server_disk(scene: Scene, stack: ExitStack) -> None:
+    small_disk(scene, stack, "server")
 
-    def mend() -> None:
-        process = scene.site.processes[VICTIM]
-        process.wait(200)
-        assert process.returncode == 3, f"it ended with {process.returncode}"
-        words = scene.site.last_words(VICTIM)
-        assert "No space left on device" in words, words
-        scene.errors.append(words)
-        filler.unlink()
-        scene.site.start(VICTIM)
 
-    return mend
+def fill(party: str, complaint: str) -> Callable[[Scene], Callable[[], None]]:
+    """Leave not a byte free; mended once the party has said so and ended."""
+
+    def apply(scene: Scene) -> Callable[[], None]:
+        filler = scene.site.folder / "disk" / "filler"
+        try:
+            with open(filler, "ab", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+        except OSError:
+            pass
+
+        def mend() -> None:
+            process = scene.site.processes[party]
+            process.wait(200)
+            words = scene.site.last_words(party)
+            assert process.returncode == exits.UNAVAILABLE, f"it ended with {process.returncode}: {words}"
+            assert complaint in words, words
+            scene.errors.append(words)
+            filler.unlink()
+            scene.site.start(party)
+
+        return mend
+
+    return apply
 
 
 # --- clocks ----------------------------------------------------------------------------------------------------------------
@@ -235,6 +279,9 @@ OPEN = {"uploads": "open", "liars": 1, "dropouts": 1}
 ONLY_ROUNDS = dict.fromkeys(("joining", "sharing", "finishing"), "a client lies in what it uploads, in a round") | {
     "re-ask": "a lie is what makes the server ask again"
 }
+HIDDEN, PRIVATE = "none (private membership)", {"membership": "private"}
+SEEN, CENTRES = "none (centres)", {"centers": "clients"}
+ONLY_THE_END = dict.fromkeys(MOMENTS[:-1], "centres are opened after the last round")
 FAULTS = [
     Fault("none", nothing),
     Fault("client: kill −9, started again", kill(VICTIM, signal.SIGKILL)),
@@ -245,12 +292,46 @@ FAULTS = [
     Fault("links: 2 s late, for 10 s", for_seconds(10.0, tune(delay=2.0))),
     Fault("links: half the bandwidth", for_good(tune(rate=BASE_RATE / 2))),
     Fault("links: cut in a message", for_good(tune(cut_next=True))),
-    Fault("client: disk full", fill, before=small_disk),
+    Fault("client: disk full", fill(VICTIM, "No space left on device"), before=small_client_disk),
+    Fault("server: disk full", fill("server", "disk is full"), before=small_server_disk),
+    Fault("client and server: kill −9 together, started again", kill_together("server", VICTIM)),
+    Fault(
+        "links: down for 5 s, client killed and started again meanwhile",
+        meanwhile(for_seconds(5.0, refuse), kill(VICTIM, signal.SIGKILL)),
+    ),
     Fault("client: clock jumps +1 h", jump(3600), before=own_clock),
     Fault("client: clock jumps −1 h", jump(-3600), before=own_clock),
     Fault(HONEST, nothing, before=lying(""), never=ONLY_ROUNDS, settings=OPEN, sizes=SIX),
     *(
         Fault(f"liar: {name}", caught, lying(kind), ONLY_ROUNDS, OPEN, SIX, HONEST)
         for kind, name in (("random", "random values"), ("one", "one entry wrong"), ("offset", "constant offset"))
+    ),
+    Fault(HIDDEN, nothing, settings=PRIVATE),
+    Fault(
+        "private membership: client kill −9, started again",
+        kill(VICTIM, signal.SIGKILL),
+        settings=PRIVATE,
+        without=HIDDEN,
+    ),
+    Fault(
+        "private membership: server kill −9, started again",
+        kill("server", signal.SIGKILL),
+        settings=PRIVATE,
+        without=HIDDEN,
+    ),
+    Fault(SEEN, nothing, never=ONLY_THE_END, settings=CENTRES),
+    Fault(
+        "centres: client kill −9, started again",
+        kill(VICTIM, signal.SIGKILL),
+        never=ONLY_THE_END,
+        settings=CENTRES,
+        without=SEEN,
+    ),
+    Fault(
+        "centres: server kill −9, started again",
+        kill("server", signal.SIGKILL),
+        never=ONLY_THE_END,
+        settings=CENTRES,
+        without=SEEN,
     ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import tempfile
 import time
 from collections import Counter
@@ -13,7 +14,7 @@ from pathlib import Path
 from secfc.errors import SecfcError
 from tests.faults.cells import Fault, NotRun
 from tests.faults.scene import CELL_SECONDS, PortTaken, Scene
-from tests.integration import helpers
+from tests.integration import helpers, test_centers, test_membership
 
 SAME, ERROR, NOT_RUN, NO_SENSE, WRONG = "same", "error, then same", "not run", "–", "WRONG"
 
@@ -41,7 +42,7 @@ def run(fault: Fault, moment: str) -> Cell:
         return Cell(fault.name, moment, WRONG, note="found no free ports")
     except NotRun as why:
         return Cell(fault.name, moment, NOT_RUN, note=str(why))
-    except (AssertionError, SecfcError, OSError, ValueError, KeyError) as error:
+    except (AssertionError, SecfcError, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as error:
         return Cell(fault.name, moment, WRONG, note=" ".join(f"{type(error).__name__}: {error}".split())[:600])
 
 
@@ -57,10 +58,22 @@ def _run(fault: Fault, moment: str, folder: Path, stack: ExitStack) -> Cell:
         mend()
     finish(scene, started + CELL_SECONDS)
     seconds = time.monotonic() - started
-    helpers.check_labels(scene.site, scene.parts)
+    check(scene)
     named = scene.site.result().get("liars", [])
     assert list(named) == scene.liars, f"named as liars: {named}"
     return Cell(fault.name, moment, ERROR if scene.errors else SAME, seconds, "; ".join(scene.errors))
+
+
+def check(scene: Scene) -> None:
+    """Labels are those of central Lloyd, and centres, where they are opened, the exact means."""
+    if scene.site.federation.membership == "private":
+        test_membership.check(scene.site, scene.parts)
+    else:
+        helpers.check_labels(scene.site, scene.parts)
+    if scene.site.federation.centers == "clients":
+        expected = test_centers.means(scene.site, scene.parts)
+        for name in scene.site.federation.roster:
+            assert test_centers.opened(scene.site, name) == expected, f"{name} has other centres"
 
 
 def finish(scene: Scene, deadline: float) -> None:

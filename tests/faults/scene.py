@@ -3,7 +3,8 @@
 The moments:
 
     joining    client-2 has joined, client-4 is not started yet
-    sharing    all have joined; nothing gets through to client-1 and client-2, so the exchange cannot end
+    sharing    all have joined; nothing gets through to client-1 and client-2, so the exchange cannot end (with private
+               membership that of the tables of row IDs, which comes first)
     round      the third request is answered
     re-ask     client-3 and client-4 were killed, client-4 came back, and the round is asked again of all that are left
     finishing  the last round is done; labels are on their way, slowly
@@ -86,7 +87,9 @@ class Scene:
         deadlines = [text for pair in DEADLINES.items() for text in pair]
         folder.mkdir(parents=True)
         environment = {"SECFC_THREADS": "1"}
-        self.site = Staged(made, folder, server_options=deadlines, environment=environment)
+        options = ["--write-ids"] if made.membership == "private" else []
+        options += ["--open-centers", "clients"] if made.centers == "clients" else []
+        self.site = Staged(made, folder, server_options=deadlines, client_options=options, environment=environment)
         self.site.prepare(self.parts)
         stack.callback(self.site.stop)
         self.started = time.monotonic()
@@ -134,7 +137,8 @@ class Scene:
         for name in (GATED, VICTIM):
             self.links[name].gate.clear()
         self._all()
-        self.until(lambda: helpers.said(self.site, "server", "sharing"), "sharing begins")
+        phase = "union" if self.site.federation.membership == "private" else "sharing"
+        self.until(lambda: helpers.said(self.site, "server", phase), f"{phase} begins")
 
     def _round(self, number: int = 2) -> None:
         self._all()
@@ -155,11 +159,18 @@ class Scene:
         return any(line["event"] == "waiting" and line.get("phase") == "rounds" for line in lines)
 
     def _asked(self) -> list[int]:
-        """Attempts beyond the first that client-1 has been asked for."""
-        lines = self.site.events(GATED)
-        return [line["attempt"] for line in lines if line["event"].startswith("round ") and line["attempt"] > 1]
+        """The attempts that client-1 has been asked for: while the server waits there are no new ones. The next is a first
+        attempt if the clients were killed between two rounds."""
+        return [line["attempt"] for line in self.site.events(GATED) if line["event"].startswith("round ")]
+
+    def _nearly_done(self) -> bool:
+        """With private membership the rows' order, and so the number of rounds, is left to chance."""
+        return helpers.in_rounds(self.site, self.last_request - 1) or bool(
+            helpers.said(self.site, "server", "finished")
+        )
 
     def _finishing(self) -> None:
-        self._round(self.last_request - 1)
+        self._all()
+        self.until(self._nearly_done, "the last rounds")
         self.links["server"].delay = 1.0
         self.until(lambda: helpers.said(self.site, "server", "finished"), "the last round")

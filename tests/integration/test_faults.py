@@ -19,6 +19,9 @@ CELLS = [
     ("client: disk full", "sharing", ERROR),
     ("client: disk full", "finishing", ERROR),
     ("client: clock jumps −1 h", "round", SAME),
+    ("server: disk full", "round", ERROR),
+    ("client and server: kill −9 together, started again", "sharing", SAME),
+    ("links: down for 5 s, client killed and started again meanwhile", "round", SAME),
 ]
 
 
@@ -62,6 +65,21 @@ def test_the_table_says_what_was_measured(tmp_path: Path) -> None:
     assert "| none | not run | not run | 10 s in all | not run | 20 s in all |" in text
     assert "/a/b" not in text, "no folder of the machine"
     assert "- –: nothing is written — client: disk full (round)" in text
+
+
+def test_a_part_of_the_matrix_leaves_the_other_cells_as_they_were(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{report.BEGIN}\n{report.END}\n", encoding="utf-8")
+    full, kill = "client: disk full", "client: kill −9, started again"
+    report.write([Cell(full, moment, ERROR, 9.0, "error: full") for moment in ("round", "finishing")], page)
+    page.write_text(page.read_text(encoding="utf-8").replace(report.END, f"- by hand; as it is\n{report.END}"), "utf-8")
+    report.write([Cell(kill, "round", SAME, 9.0), Cell(full, "round", WRONG, 9.0, "hangs")], page, add=True)
+    text = page.read_text(encoding="utf-8")
+    assert f"| {full} | not run | not run | WRONG | not run | error, then same |" in text
+    assert f"| {kill} | not run | not run | same | not run | not run |" in text
+    assert "- error, then same: error: full — client: disk full (finishing)\n" in text
+    assert "- by hand; as it is\n" in text
+    assert "- WRONG: hangs — client: disk full (round)\n" in text
 
 
 def test_a_job_that_never_ends_is_a_cell_that_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
