@@ -113,10 +113,8 @@ class Coordinator:
             self._check_features(sender, introduction)
         elif member.introduction is None or not _same(member.introduction, introduction, digest):
             if member.done:
-                raise OutOfTurn(
-                    f"this job is finished and {sender} has its labels; a new one needs the server started anew"
-                )
-            raise OutOfTurn(f"the job has begun with other shares of {sender}; a new job needs the server started anew")
+                raise OutOfTurn(f"this job is finished and {sender} has its labels; a new one needs secfc-server --new")
+            raise OutOfTurn(f"the job has begun with other shares of {sender}; a new job needs secfc-server --new")
         if member.instance != instance:
             member.held = None  # a new process tells by itself what it holds
         member.introduction, member.instance, member.seen, member.stopped = introduction, instance, now, ""

@@ -21,7 +21,7 @@ _K1, _K2, _K3 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np
 @_inlined
 def _mix(first: Any, second: Any, key: Any) -> Any:
     """64 bits of an ID under a key: multiply and fold, as in splitmix64. IDs are uniform already; the key only sees to it
-    that every table places them anew."""
+    that every table places them differently."""
     x = (first ^ key) * _K1
     x = ((x ^ (x >> _S32)) + second) * _K2
     x = (x ^ (x >> _S29)) * _K3

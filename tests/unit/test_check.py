@@ -137,7 +137,7 @@ class TestClient:
         up.answers.popleft()
         status, detail = found(kits / "a")["server answers"]
         assert status == "warn"
-        assert f"its job has {phase}; for a new one start secfc-server anew (reason: b is gone)" in detail
+        assert f"its job has {phase}; for a new one: secfc-server --new (reason: b is gone)" in detail
 
     def test_somebody_runs_under_our_name(self, up: Fake, kits: Path, federation: Federation) -> None:
         told = reply(federation)

@@ -133,7 +133,7 @@ def command(
 
 
 def examine(kit_path: Path, data: Data | None, timeout: float, policy: Path | None = None) -> list[Result]:
-    """Every check that can be made, in the order in which a person should mend what failed."""
+    """Every check that can be made, in the order in which a person should fix what failed."""
     results = [_plain(finding) for finding in kits.findings(kit_path)]
     if _failed(results):
         skipped = Result("network", SKIP, "not tried, because nobody talks to a party without a sound kit")
@@ -340,7 +340,7 @@ def _server_step(finding: Finding) -> Result:
 def _service(reply: status.Status, kit: Kit) -> Result:
     """The gRPC service answers; is it a job that this client can still join?"""
     if reply.phase in ("finished", "failed"):
-        detail = f"its job has {reply.phase}; for a new one start secfc-server anew"
+        detail = f"its job has {reply.phase}; for a new one: secfc-server --new"
         return Result("server answers", WARN, detail + (f" (reason: {reply.reason})" if reply.reason else ""))
     if any(client.name == kit.party_name and client.connected for client in reply.clients):
         detail = f"a process is connected as {kit.party_name} already, and a second one would be refused; stop it first"
