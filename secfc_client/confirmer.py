@@ -1,4 +1,5 @@
-"""Confirming the union of IDs with every other client, over the network: called until both have the other's word."""
+"""Confirming the union of IDs with every other client, over the network: called until both have the other's commitment, and
+again until both have the other's word."""
 
 from __future__ import annotations
 
@@ -7,8 +8,6 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-
-from grpc import aio
 
 from secfc import rpc, wire
 from secfc.errors import JobFailed, OutOfTurn, Unavailable
@@ -26,15 +25,30 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 
 
 class Confirmer:
-    """`tell(peer, reason)` reports a broken link to the server; an empty reason: it is back."""
+    """`tell(peer, reason)` reports a broken link to the server; an empty reason: it is back. `keep` puts the participant's
+    past on disk."""
 
-    def __init__(self, kit: Kit, participant: Participant, tell: Callable[[str, str], Awaitable[None]]) -> None:
-        self._kit, self._participant, self._tell = kit, participant, tell
+    def __init__(
+        self,
+        kit: Kit,
+        participant: Participant,
+        tell: Callable[[str, str], Awaitable[None]],
+        keep: Callable[[], None],
+    ) -> None:
+        self._kit, self._participant, self._tell, self._keep = kit, participant, tell, keep
 
     async def run(self, seconds: float = SECONDS) -> None:
         """Until everybody's word is here and ours with everybody. Raises JobFailed, naming whose is not, after `seconds`."""
-        deadline, me = time.monotonic() + seconds, self._participant
-        tasks = {asyncio.create_task(self._exchange(name)) for name in me.unconfirmed()}
+        deadline = time.monotonic() + seconds
+        await self._gather(seconds, deadline)
+        self._participant.note_commitments()
+        self._keep()  # before our words can be seen: no other commitments may be taken after that
+        self._participant.open_confirmation()
+        await self._gather(seconds, deadline)
+
+    async def _gather(self, seconds: float, deadline: float) -> None:
+        """Until everybody has told us, and we everybody, what is due: commitments, or what they stand for."""
+        tasks = {asyncio.create_task(self._exchange(name)) for name in self._participant.unconfirmed()}
         pending = tasks
         try:
             while pending:
@@ -58,22 +72,22 @@ class Confirmer:
         say(log, "waiting", phase="confirming the list of row IDs", missing=missing)
 
     async def _exchange(self, peer: str) -> None:
-        """Until we have the peer's word, by its answer or by a call of its own, which is answered with ours."""
+        """Until we have what is due from the peer, by its answer or by a call of its own, which is answered with ours."""
         me, address = self._participant, self._participant.federation.client(peer).address
         pause, told = _FIRST_PAUSE, ""
         async with rpc.channel(self._kit, peer, address) as channel:
             stub = grpc_stubs.ShareExchangeStub(channel)
             while peer in me.unconfirmed():
                 try:
-                    reply = await stub.Confirm(wire.confirmed_to(me.confirmation), timeout=CALL_SECONDS)
+                    with rpc.link(peer):
+                        reply = await stub.Confirm(wire.confirmed_to(me.confirmation), timeout=CALL_SECONDS)
                     me.confirm(peer, wire.confirmed_from(reply))
-                    break
-                except aio.AioRpcError as error:
-                    refused = rpc.error_of(error, peer)
-                if isinstance(refused, Unavailable):
-                    told = await self._complain(peer, address, refused, told)
-                elif not isinstance(refused, OutOfTurn):  # that: it has not been told the whole union yet
-                    raise refused
+                    if peer not in me.unconfirmed():
+                        break
+                except OutOfTurn:
+                    pass  # it has not been told the whole union yet
+                except Unavailable as error:
+                    told = await self._complain(peer, address, error, told)
                 await asyncio.sleep(pause * random.uniform(0.7, 1.3))
                 pause = min(2 * pause, _LONGEST_PAUSE)
         if told:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -281,6 +282,7 @@ class Participant:
         if self._alignment.finished:
             self._confirming = self._confirmation(self._alignment)
             if self.past.confirmed == self._alignment.digest.hex():  # by an earlier process
+                self._confirming.opened = True  # whoever restarts asks us once more
                 self._begin_sharing(self._alignment)
 
     def _begin_sharing(self, alignment: Alignment) -> None:
@@ -295,8 +297,10 @@ class Participant:
     def _confirmation(self, known: Alignment) -> Confirming:
         digest, rows = known.digest, len(self.ids)
         args = (self.session, digest, rows, known.complete, self._secrets.seed, self._pairwise)
-        mine = events.Confirmed(self.session, digest, confirming.vector(self.plan, self.index, *args))
-        return Confirming(self.index, len(self.members), mine, known.rows)
+        words = confirming.vector(self.plan, self.index, *args)
+        commitment = confirming.commitment(self.index, self.session, digest, words)
+        whole = events.Confirmed(self.session, digest, commitment, words)
+        return Confirming(self.index, len(self.members), whole, known.rows)
 
     @property
     def confirms(self) -> bool:
@@ -305,7 +309,7 @@ class Participant:
 
     @property
     def confirmation(self) -> events.Confirmed:
-        """What we tell every other client about the union, and never the server; the same whenever it is asked for."""
+        """What we tell every other client about the union, and never the server: our commitment, once opened all of it."""
         if self._confirming is None:
             raise OutOfTurn("the list of row IDs is not known here yet; try again in a moment")
         return self._confirming.mine
@@ -318,17 +322,36 @@ class Participant:
         return mine
 
     def unconfirmed(self) -> tuple[str, ...]:
-        """Who has not told us about the union yet."""
+        """Who has not told us about the union yet: its commitment, and once ours is opened all of it."""
         missing = self._confirming.missing() if self.confirms and self._confirming else ()
         return tuple(self.federation.roster[j] for j in missing)
+
+    def note_commitments(self) -> None:
+        """Everybody's commitment is here: note them in `past`. Once an earlier process of ours has opened its own, others may
+        have seen it, so the commitments must be those that it had."""
+        if self._confirming is None:
+            raise OutOfTurn("there is no union to be confirmed")
+        found = self._confirming.commitments()
+        if self.past.committed not in ("", found):
+            self._break_off()
+        self.past = replace(self.past, committed=found)
+
+    def open_confirmation(self) -> None:
+        """From now on others may see our numbers. Pre-condition: the noted commitments are on disk."""
+        if self._confirming is None or self.past.committed != self._confirming.commitments():
+            raise OutOfTurn("commitments are noted before ours is opened")
+        self._confirming.opened = True
+
+    def _break_off(self) -> NoReturn:
+        self.past = replace(self.past, dead=True)
+        raise JobFailed(confirming.DISPUTED)
 
     def conclude_union(self) -> None:
         """All have confirmed: go on to the rows, or break off with the words that everybody says."""
         if not self.confirms or self._confirming is None or self._alignment is None:
             raise OutOfTurn("there is no union to be concluded")
         if not (self._confirming.agreed() and self._alignment.complete):
-            self.past = replace(self.past, dead=True)
-            raise JobFailed(confirming.DISPUTED)
+            self._break_off()
         self.past = replace(self.past, confirmed=self._confirming.mine.digest.hex())
         self._begin_sharing(self._alignment)
 

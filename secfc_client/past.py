@@ -20,6 +20,7 @@ class Past:
 
     session: str = ""
     opened: tuple[str, ...] = ()  # of what the server opened while IDs were aligned, step by step
+    committed: str = ""  # everybody's commitments on the union of IDs, once ours is opened
     confirmed: str = ""  # the union of IDs that all clients have confirmed to each other
     verified: str = ""  # our part of the check that all shares fit together
     dead: bool = False  # the clients have broken the session off together

@@ -72,7 +72,7 @@ class Runner:
         self._share_seconds = max(DELIVERY_SECONDS, patience)
         self._exchange = Exchange(participant, store, self._settled.set)
         self._peers = Peers(kit, participant, self._tell_link, self._share_seconds)
-        self._confirmer = Confirmer(kit, participant, self._tell_link)
+        self._confirmer = Confirmer(kit, participant, self._tell_link, self._keep_past)
         self._confirms = False
         self._kept_past = participant.past
         self._verifier = Verifier(participant, self._keep_past)
@@ -432,10 +432,12 @@ class Runner:
     async def _confirm(self) -> None:
         """Confirm the list of all IDs with every other client; then go on to the rows, or break off as everybody does."""
         self.line = "confirming the list of row IDs with the other clients"
-        await self._confirmer.run()
         try:
+            await self._confirmer.run()
             self._participant.conclude_union()
         except JobFailed as error:
+            if not self._participant.past.dead:
+                raise  # somebody's word did not come
             self._keep_past()
             await self._tell(events.Refused(str(error)))
             await asyncio.sleep(LINGER_SECONDS)

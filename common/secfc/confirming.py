@@ -9,18 +9,24 @@ with masks over all clients that add up to zero (`zerosum`). Everybody adds up a
 the first sum is the number of IDs and the second is 0; otherwise all break off with the same words. What a client sends
 before that, when and to whom, is the same whoever owns which ID, and the sums are the same for everybody.
 
+Nobody may choose its numbers after it has seen the others': a client that conspires with the server would make the sums come
+out right, and the owner alone would break off. So each first sends a commitment to its numbers, and opens it when it has the
+commitments of all.
+
 IDs left out or exchanged make the second sum another than 0 (but for a chance of 1/Q, Q ≈ 2⁶³, if several owners' numbers
 cancel; then an owner notices by itself). IDs added make the first sum smaller than the number of IDs.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from secfc import events, identifiers, prg, summing, zerosum
 from secfc.field import Field, Layout, Residues, Words
+from secfc.framing import framed
 from secfc.plan import Plan
 
 DISPUTED = (
@@ -47,6 +53,12 @@ def vector(
     values[:, 0, 1] = np.where(complete, 0.0, alarm)
     keys = zerosum.keys(plan, me, session, zerosum.purpose(b"confirm union", session, digest), secrets)
     return LAYOUT.pack(list(zerosum.covered(FIELD, values, keys)))
+
+
+def commitment(sender: int, session: bytes, digest: bytes, words: Words) -> bytes:
+    """Binds a client, by its number, to what it will say. It hides that, as masks are as good as random."""
+    content = words.astype("<u8", copy=False).tobytes()
+    return hashlib.sha256(framed(b"secfc/v1/confirmation", b"%d" % sender, session, digest, content)).digest()
 
 
 def _not_zero(key: bytes) -> Residues:

@@ -241,11 +241,13 @@ class Agreed:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """What one client tells every other about the union of IDs: which it was told, and two masked numbers."""
+    """What one client tells every other about the union of IDs: which it was told, a commitment to two masked numbers, and
+    once everybody has committed itself, these numbers."""
 
     session: bytes
     digest: bytes
-    words: npt.NDArray[np.uint64] = field(repr=False)
+    commitment: bytes
+    words: npt.NDArray[np.uint64] = field(repr=False)  # empty: not yet
 
 
 @dataclass(frozen=True)

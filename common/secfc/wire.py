@@ -260,15 +260,17 @@ def centers_from(message: pb.CentersChunk) -> events.CentersPart:
 
 
 def confirmed_to(value: events.Confirmed) -> pb.Confirmation:
-    return pb.Confirmation(session=value.session, union_digest=value.digest, words=word_bytes(value.words))
+    words = word_bytes(value.words)
+    return pb.Confirmation(session=value.session, union_digest=value.digest, commitment=value.commitment, words=words)
 
 
 def confirmed_from(message: pb.Confirmation) -> events.Confirmed:
     """Checked for length; residues are checked by who adds them up."""
     session = exactly(message.session, 32, "a session")
     digest = exactly(message.union_digest, 32, "the digest of a union")
-    words = exactly(message.words, 8 * confirming.LAYOUT.words, "a confirmation")
-    return events.Confirmed(session, digest, np.frombuffer(words, dtype="<u8"))
+    commitment = exactly(message.commitment, 32, "a commitment")
+    words = exactly(message.words, 8 * confirming.LAYOUT.words, "a confirmation") if message.words else b""
+    return events.Confirmed(session, digest, commitment, np.frombuffer(words, dtype="<u8"))
 
 
 def word_bytes(words: Words) -> bytes:

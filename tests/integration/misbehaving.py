@@ -2,10 +2,13 @@
 
 singleton   once the seeding is over it asks for the distances to a row of its choice
 repeat      it asks a round again, under the same number, with another assignment
+exchanged   with private membership, it tells all clients another ID in the place of one
+two-faced   the same, but only client-2
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import ClassVar
 from unittest import mock
@@ -64,11 +67,35 @@ class Insistent(Coordinator):
     _told: ClassVar[dict[str, Labels]] = {}
 
 
+class Exchanged(Coordinator):
+    """Tells some clients another ID in the place of the first one."""
+
+    deceived: ClassVar[tuple[str, ...]] = ("client-1", "client-2", "client-3")
+
+    def news(self, sender: str, cursor: Cursor, now: float) -> list[events.Event]:
+        found = super().news(sender, cursor, now)
+        return [_exchanged(event) for event in found] if sender in self.deceived else found
+
+
+class TwoFaced(Exchanged):
+    deceived: ClassVar[tuple[str, ...]] = ("client-2",)
+
+
+def _exchanged(event: events.Event) -> events.Event:
+    if not isinstance(event, events.Opened) or not event.data or event.offset:
+        return event
+    return dataclasses.replace(event, data=bytes([event.data[0] ^ 1]) + event.data[1:])
+
+
+CLUSTERINGS = {"singleton": Singleton, "repeat": Repeat}
+COORDINATORS = {"exchanged": Exchanged, "two-faced": TwoFaced}
+
+
 def main() -> None:
     kind = sys.argv.pop(1)
     with (
-        mock.patch.object(coordinator, "Clustering", {"singleton": Singleton, "repeat": Repeat}[kind]),
-        mock.patch.object(server, "Coordinator", Insistent),
+        mock.patch.object(coordinator, "Clustering", CLUSTERINGS.get(kind, Clustering)),
+        mock.patch.object(server, "Coordinator", COORDINATORS.get(kind, Insistent)),
     ):
         server.main()
 

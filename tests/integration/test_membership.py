@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from secfc import central, fixedpoint, local
+from secfc import central, confirming, fixedpoint, local
 from secfc.coins import Coins
 from secfc.errors import JobFailed
 from secfc.local import Local
 from tests.integration import helpers
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
 
 
 def make(tmp_path: Path, sizes: list[int], **settings: object) -> tuple[Local, helpers.Parts]:
@@ -92,6 +95,33 @@ def test_within_dropouts_a_lost_client_is_not_waited_for_and_gets_its_labels(tmp
         site.start("client-1")
         site.wait(240)
     check(site, parts)
+
+
+@pytest.mark.parametrize("kind", ["exchanged", "two-faced"])
+def test_a_server_that_changes_the_union_is_left_by_all_clients_with_the_same_words(tmp_path: Path, kind: str) -> None:
+    """Once the owner of the ID alone broke off, and said why."""
+    site, parts = make(tmp_path, [30, 0, 40])
+    call = [sys.executable, "-m", "tests.integration.misbehaving", kind, "--kit", str(site.kit("server"))]
+    server = helpers.launch([*call, "--out", str(tmp_path), "--log-format", "json"], cwd=ROOT)
+    try:
+        for client in site.federation.roster:
+            site.start(client)
+        ended = helpers.outcome(server, 120)
+        helpers.until(lambda: all(p.poll() is not None for p in site.processes.values()), "all clients end", 120)
+    finally:
+        site.stop()
+        server.kill()
+    assert ended[0] == 4
+    assert helpers.error_line(ended[2]) == f"error: {confirming.DISPUTED}"
+    for client in site.federation.roster:
+        assert site.processes[client].returncode == 4
+        words = site.last_words(client).removeprefix("error: ").removeprefix("the job has failed: ")
+        assert words == confirming.DISPUTED[:500], "nobody says more than the others"
+        assert not site.labels_file(client).exists()
+
+    with local.running(again := dataclasses.replace(site, server_options=("--new",), processes={})):
+        again.wait(240)
+    check(again, parts)
 
 
 def with_names(site: Local, names: list[list[str]]) -> None:

@@ -316,6 +316,23 @@ SABOTAGES = [
         ("tests/protocol/test_confirming.py::test_an_added_id_is_noticed_by_all",),
     ),
     Sabotage(
+        "a client may choose what it confirms after it has seen the others' numbers",
+        "secfc_client/confirming.py",
+        "if confirming.commitment(sender, given.session, given.digest, given.words) != given.commitment:",
+        "if False:",
+        ("tests/protocol/test_confirming.py::test_who_speaks_last_cannot_make_the_owner_break_off_alone",),
+    ),
+    Sabotage(
+        "a restarted client lets others commit themselves again",
+        "secfc_client/participant.py",
+        'if self.past.committed not in ("", found):',
+        "if False:",
+        (
+            "tests/protocol/test_confirming.py::"
+            "test_a_restarted_client_takes_no_other_commitments_once_its_own_is_opened",
+        ),
+    ),
+    Sabotage(
         "an old roster comes back into force",
         "common/secfc/pins.py",
         "_check_newer(found, self._roster, str(source.path))",

@@ -193,6 +193,12 @@ class Site:
         return self.participant.introduction(b"pem of " + self.name.encode(), lambda text: sign(self.name, text))
 
 
+def open_confirmation(participant: Participant) -> None:
+    """Everybody has committed itself on the union."""
+    participant.note_commitments()
+    participant.open_confirmation()
+
+
 class Joined:
     """The server and all clients. `enabled()` is what may happen next, `mishaps()` what may go wrong."""
 
@@ -485,7 +491,10 @@ class Joined:
         if site.stage is not me.stage:
             site.stage, site.deliveries, site.delivered, site.contributed = me.stage, {}, set(), False
         if me.confirms:
-            return self._confirmations(site, me.unconfirmed()) or [me.conclude_union]
+            opened = len(me.confirmation.words) > 0
+            return self._confirmations(site, me.unconfirmed()) or [
+                me.conclude_union if opened else lambda: open_confirmation(me)
+            ]
         others = [peer for peer in self.sites.values() if peer is not site and peer.started]
         out: list[Action] = [
             lambda peer=peer: self.deliver(site, peer)  # type: ignore[misc]

@@ -14,10 +14,21 @@ import pytest
 
 from secfc import confirming, events, wire
 from secfc.errors import JobFailed, Malformed, OutOfTurn, WrongSender
+from secfc.field import Words
 from secfc.identifiers import Ids
 from secfc_client.participant import Participant, Phase
 from secfc_client.past import Past
-from tests.protocol.joined import agreements, deal, introduced, make_federation, plan_of, roster, unchanged, verifier
+from tests.protocol.joined import (
+    agreements,
+    deal,
+    introduced,
+    make_federation,
+    open_confirmation,
+    plan_of,
+    roster,
+    unchanged,
+    verifier,
+)
 from tests.protocol.test_private_membership import exchange
 
 SIZES = [4, 0, 7, 3]
@@ -46,18 +57,30 @@ def play(machines: list[Participant], told: Callable[[int], Ids]) -> list[tuple[
     for j, machine in enumerate(machines):
         tell(machine, told(j))
         seen.append((machine.name, machine.phase.value, str(len(machine.past.opened)), str(machine.confirms)))
+    seen += meet_all(machines)
+    for machine in machines:
+        open_confirmation(machine)
+    seen += meet_all(machines)
+    return seen + [concluded(machine) for machine in machines]
+
+
+def meet_all(machines: list[Participant]) -> list[tuple[str, ...]]:
+    seen = []
     for machine in machines:
         for other in machines:
             if other is not machine:
                 seen.append((machine.name, other.name, str(meet(machine, other))))
-    for machine in machines:
-        assert machine.unconfirmed() == ()
-        try:
-            machine.conclude_union()
-            seen.append((machine.name, "goes on"))
-        except JobFailed as error:
-            seen.append((machine.name, str(error), str(machine.past.dead)))
     return seen
+
+
+def concluded(machine: Participant) -> tuple[str, ...]:
+    """How a client ends that everybody has told everything."""
+    assert machine.unconfirmed() == ()
+    try:
+        machine.conclude_union()
+        return (machine.name, "goes on")
+    except JobFailed as error:
+        return (machine.name, str(error), str(machine.past.dead))
 
 
 def meet(machine: Participant, other: Participant) -> int:
@@ -143,7 +166,89 @@ def test_several_owners_numbers_do_not_cancel() -> None:
     assert play(machines, lambda j: ids)[-4:] == FAILED
 
 
+# --- a client that conspires with the server ----------------------------------------------------------------------------
+
+
+def balancing(machines: list[Participant], rows: int) -> Words:
+    """What makes the sums come out right, for a client that has seen everybody else's words."""
+    total = np.zeros((confirming.FIELD.lanes, 1, 2))
+    for machine in machines:
+        confirming.LAYOUT.unpack(machine.confirmation.words, list(total), add=True)
+    expected = confirming.FIELD.from_ints(np.array([[rows, 0]]))
+    return confirming.LAYOUT.pack(list(confirming.FIELD.reduce(np.ascontiguousarray(expected - total))))
+
+
+def test_who_speaks_last_cannot_make_the_owner_break_off_alone() -> None:
+    """The attack: the server exchanges an ID, and c3 chooses its numbers when it has seen all others', so that the sums come
+    out right. The owner alone broke off, 11 of 11 owners."""
+    views = []
+    for at in range(sum(SIZES[:3])):
+        machines = aligned()
+        lie = other(everybody(machines), at)
+        for machine in machines:
+            tell(machine, lie)
+        meet_all(machines)
+        honest, spy = machines[:3], machines[3]
+        for machine in honest:
+            assert not len(machine.confirmation.words), "nothing is shown before everybody has committed itself"
+            open_confirmation(machine)
+        meet_all(honest)
+        forged = dataclasses.replace(spy.confirmation, words=balancing(honest, len(lie)))
+        recommitted = confirming.commitment(3, forged.session, forged.digest, forged.words)
+        for machine in honest:
+            with unchanged(machine), pytest.raises(WrongSender, match="another way than it has committed itself to"):
+                machine.confirm("c3", forged)
+            with unchanged(machine), pytest.raises(WrongSender, match="not the same way"):
+                machine.confirm("c3", dataclasses.replace(forged, commitment=recommitted))
+        open_confirmation(spy)
+        views.append([(meet(spy, machine), *concluded(machine)) for machine in honest])
+    assert all(view == views[0] for view in views)
+    assert [view[1:] for view in views[0]] == FAILED[:3]
+
+
+def test_a_restarted_client_takes_no_other_commitments_once_its_own_is_opened() -> None:
+    """Else a server that makes it restart lets the spy commit itself again, to what it has seen meanwhile."""
+    machines = aligned()
+    met, rows = roster(machines), deal(2, SIZES)
+    lie = other(everybody(machines), 0)
+    for machine in machines:
+        tell(machine, lie)
+    meet_all(machines)
+    open_confirmation(machines[0])
+    again = rebuilt(machines[0], rows[0], machines[0].past)
+    again.handle(met)
+    again.handle(agreements([again, *machines[1:]])[0])
+    again.handle(events.Opened(0, sum(SIZES), 0, 0, b""))
+    tell(again, lie)
+    assert not len(again.confirmation.words)
+    for machine in machines[1:3]:
+        meet(again, machine)
+    again.confirm("c3", dataclasses.replace(machines[3].confirmation, commitment=bytes(32)))
+    with pytest.raises(JobFailed, match="break off"):
+        again.note_commitments()
+    assert again.past.dead
+    assert not len(again.confirmation.words)
+
+
+def test_words_are_not_opened_before_the_commitments_are_noted() -> None:
+    machines = aligned()
+    for machine in machines:
+        tell(machine, everybody(machines))
+    meet(machines[0], machines[1])
+    with unchanged(machines[0]), pytest.raises(OutOfTurn, match="not all clients have committed"):
+        machines[0].note_commitments()
+    meet_all(machines)
+    with unchanged(machines[0]), pytest.raises(OutOfTurn, match="are noted before"):
+        machines[0].open_confirmation()
+
+
 # --- what a single message shows ----------------------------------------------------------------------------------------
+
+
+def opened(machine: Participant) -> Words:
+    """What a client says once it has been told the union, whatever the others do."""
+    assert machine._confirming is not None
+    return machine._confirming._whole.words
 
 
 def test_what_an_owner_says_is_masked_and_the_same_after_a_restart() -> None:
@@ -153,9 +258,9 @@ def test_what_an_owner_says_is_masked_and_the_same_after_a_restart() -> None:
             tell(machine, other(everybody(group), 0))
     for machine in elsewhere:
         tell(machine, other(everybody(elsewhere), 0))
-    words = [machine.confirmation.words.tolist() for machine in machines]
-    assert words == [machine.confirmation.words.tolist() for machine in again]
-    others = [machine.confirmation.words.tolist() for machine in elsewhere]
+    words = [opened(machine).tolist() for machine in machines]
+    assert words == [opened(machine).tolist() for machine in again]
+    others = [opened(machine).tolist() for machine in elsewhere]
     assert all(a != b for a, b in zip(words, others, strict=True)), "masks belong to one session"
     assert len({tuple(one) for one in words}) == 4, (
         "c1 has no rows and nothing to object to, and still does not say (0, 0)"
@@ -166,7 +271,7 @@ def test_masks_depend_on_the_union_that_was_told() -> None:
     one, two = aligned(), aligned()
     tell(one[1], everybody(one))
     tell(two[1], other(everybody(two), 0))
-    assert one[1].confirmation.words.tolist() != two[1].confirmation.words.tolist()
+    assert opened(one[1]).tolist() != opened(two[1]).tolist()
 
 
 def test_nothing_is_confirmed_before_the_union_is_known_nor_concluded_before_all_have() -> None:
@@ -177,6 +282,13 @@ def test_nothing_is_confirmed_before_the_union_is_known_nor_concluded_before_all
         tell(machine, everybody(machines))
     meet(machines[0], machines[1])
     assert machines[0].unconfirmed() == ("c2", "c3")
+    for stage in ("commitments", "words"):
+        with unchanged(machines[0]), pytest.raises(OutOfTurn, match="not all clients have confirmed"):
+            machines[0].conclude_union()
+        if stage == "commitments":
+            meet_all(machines)
+            open_confirmation(machines[0])
+            assert machines[0].unconfirmed() == ("c1", "c2", "c3")
     with unchanged(machines[0]), pytest.raises(OutOfTurn, match="not all clients have confirmed"):
         machines[0].conclude_union()
     with pytest.raises(OutOfTurn, match="no sum is due"):
@@ -187,12 +299,15 @@ def test_confirmations_that_no_honest_client_sends() -> None:
     machines = aligned()
     for machine in machines:
         tell(machine, everybody(machines))
+    meet_all(machines)
+    open_confirmation(machines[1])
     me, fair = machines[0], machines[1].confirmation
     me.confirm("c1", fair)
     me.confirm("c1", fair)
     lies = [
-        (dataclasses.replace(fair, words=fair.words ^ np.uint64(1)), WrongSender, "not the same way"),
-        (dataclasses.replace(fair, digest=bytes(32)), WrongSender, "not the same way"),
+        (dataclasses.replace(fair, words=fair.words ^ np.uint64(1)), WrongSender, "another way"),
+        (dataclasses.replace(fair, digest=bytes(32)), WrongSender, "another way"),
+        (dataclasses.replace(fair, commitment=bytes(32), words=fair.words[:0]), WrongSender, "not the same way"),
         (dataclasses.replace(fair, session=bytes(32)), OutOfTurn, "another job"),
         (dataclasses.replace(fair, words=np.full(2, (1 << 63) - 1, np.uint64)), Malformed, "not below its prime"),
         (dataclasses.replace(fair, words=fair.words[:1]), Malformed, "2 words"),
@@ -240,7 +355,7 @@ def test_what_was_opened_is_not_opened_differently_to_a_rebuilt_machine() -> Non
     with pytest.raises(WrongSender, match="another opened sum than before"):
         tell(again, other(everybody(machines), 0))
     tell(again, everybody(machines))
-    assert again.confirmation.words.tolist() == machines[0].confirmation.words.tolist(), "the same bytes again"
+    assert again.confirmation.commitment == machines[0].confirmation.commitment, "the same bytes again"
     assert again.past == machines[0].past
 
 
@@ -255,7 +370,8 @@ def test_a_rebuilt_machine_that_had_confirmed_goes_on_without_the_others() -> No
     again.handle(events.Opened(0, sum(SIZES), 0, 0, b""))
     tell(again, everybody(machines))
     assert again.phase is Phase.SHARING
-    assert again.confirm("c0", machines[0].confirmation).words.tolist() == machines[3].confirmation.words.tolist()
+    said = again.confirm("c0", machines[0].confirmation).words.tolist()
+    assert said == machines[3].confirmation.words.tolist() != []
 
 
 def test_the_server_ends_the_job_with_the_words_and_no_name() -> None:

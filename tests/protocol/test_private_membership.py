@@ -12,7 +12,17 @@ from secfc.errors import JobFailed, Malformed, OutOfTurn, WrongSender
 from secfc_client.participant import Participant
 from secfc_client.participant import Phase as ClientPhase
 from secfc_server.coordinator import Phase
-from tests.protocol.joined import Joined, agreements, deal, introduced, make_federation, resigned, settle, unchanged
+from tests.protocol.joined import (
+    Joined,
+    agreements,
+    deal,
+    introduced,
+    make_federation,
+    open_confirmation,
+    resigned,
+    settle,
+    unchanged,
+)
 
 SIZES = [4, 0, 7, 3]
 
@@ -62,11 +72,15 @@ def messages(sizes: list[int]) -> list[tuple[str, str, int]]:
     for machine, said in zip(machines, agreements(machines), strict=True):
         machine.handle(said)
     while job.coordinator.phase is not Phase.CHECKING:
-        for site in job.sites.values():
-            for other in job.sites.values():
-                if site.participant.confirms and other is not site:
-                    job.confirm(site, other)
-                    sent.append((site.name, other.name, len(site.participant.confirmation.words)))
+        for opens in (True, False):
+            for site in job.sites.values():
+                for other in job.sites.values():
+                    if site.participant.confirms and other is not site:
+                        job.confirm(site, other)
+                        sent.append((site.name, other.name, len(site.participant.confirmation.words)))
+            for site in job.sites.values():
+                if site.participant.confirms and opens:
+                    open_confirmation(site.participant)
         for site in job.sites.values():
             if site.participant.confirms:
                 site.participant.conclude_union()

@@ -391,14 +391,16 @@ class ShareReceipt(_message.Message):
     def __init__(self, received: _Optional[int] = ...) -> None: ...
 
 class Confirmation(_message.Message):
-    __slots__ = ("session", "union_digest", "words")
+    __slots__ = ("session", "union_digest", "words", "commitment")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     UNION_DIGEST_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
+    COMMITMENT_FIELD_NUMBER: _ClassVar[int]
     session: bytes
     union_digest: bytes
     words: bytes
-    def __init__(self, session: _Optional[bytes] = ..., union_digest: _Optional[bytes] = ..., words: _Optional[bytes] = ...) -> None: ...
+    commitment: bytes
+    def __init__(self, session: _Optional[bytes] = ..., union_digest: _Optional[bytes] = ..., words: _Optional[bytes] = ..., commitment: _Optional[bytes] = ...) -> None: ...
 
 class CentersChunk(_message.Message):
     __slots__ = ("session", "assignment_digest", "consents", "smallest", "offset", "total", "words")

@@ -524,8 +524,9 @@ class ShareExchangeServicer:
 
     def Confirm(self, request, context):
         """What two clients tell each other about the union of IDs (private membership only), before rows are shared: the caller's
-        confirmation, answered with the callee's. FAILED_PRECONDITION until the callee has been told the whole union: try again.
-        The same again is taken without effect. Deadline: 30 s.
+        confirmation, answered with the callee's. Neither holds words before its sender has everybody's commitment; then each
+        calls again. FAILED_PRECONDITION until the callee has been told the whole union: try again. The same again is taken
+        without effect. Deadline: 30 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
