@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from secfc import __version__, config, exits, fixedpoint, kernels, kit, logs, plan, rpc
+from secfc import __version__, config, exits, fixedpoint, kernels, kit, logs, plan
 from secfc.config import Federation
-from secfc.errors import ConfigError, DataError, InvalidInput, Refused, WentBack
+from secfc.errors import ConfigError, DataError, InvalidInput, Refused, WentBack, told
 from secfc.logs import say
 from secfc_client import data, examine, naming, policy
 from secfc_client.job import Files, Job
@@ -201,7 +201,7 @@ async def _run(job: Job, new: bool, style: tuple[str, bool]) -> int:
     if error is not None:
         known = blame(error)
         refused = isinstance(known, Refused | WentBack)
-        await runner.stop(rpc.told(known) if known else "an unexpected error", refused=refused)
+        await runner.stop(told(known) if known else "an unexpected error", refused=refused)
         raise known or error
     if await runner.done():
         store.finish(

@@ -32,7 +32,7 @@ from secfc.coins import Coins
 from secfc.config import SERVER, Federation
 from secfc.confirming import DISPUTED
 from secfc.distances import Labels
-from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, SecfcError, Unavailable, WrongSender
+from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, SecfcError, Unavailable, WrongSender, told
 from secfc.identifiers import Ids
 from secfc.leakage import Leakage
 from secfc.lloyd import Clustering, Progress, State
@@ -107,7 +107,7 @@ class Coordinator:
         self._verify(introduction)
         if self.failure is not None:  # whoever comes too late keeps trying if the server, started again, will go on
             again = isinstance(self.failure, Unavailable)
-            raise (Unavailable if again else JobFailed)(str(self.failure))
+            raise (Unavailable if again else JobFailed)(told(self.failure))
         if self.phase is Phase.JOINING:
             self._check_rows(sender, introduction)
             self._check_features(sender, introduction)
@@ -715,7 +715,7 @@ class Coordinator:
 
     @staticmethod
     def _failed(failure: SecfcError) -> events.Failed:
-        return events.Failed(str(failure), again=isinstance(failure, Unavailable))
+        return events.Failed(told(failure), again=isinstance(failure, Unavailable))
 
     def _finished(self) -> events.Finished:
         if self.rounds is None or not self.rounds.records:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from secfc import config, events, limits, rpc, wire
-from secfc.errors import ConfigError, JobFailed, Malformed, SecfcError, StorageError, Unavailable, WrongSender
+from secfc.errors import ConfigError, JobFailed, Malformed, SecfcError, StorageError, Unavailable, WrongSender, told
 from secfc.logs import say
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
@@ -305,7 +305,7 @@ def status(coordinator: Coordinator, seconds: float) -> pb.StatusReply:
         attempt=rounds.tries if rounds else 0,
         changed=last.changed if last else 0,
         seconds=seconds,
-        reason=str(coordinator.failure or ""),
+        reason=told(coordinator.failure) if coordinator.failure else "",
         rows=coordinator.rows,
         step=last.step if last else "",
         broken_links=coordinator.broken_links(),

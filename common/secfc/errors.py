@@ -85,3 +85,10 @@ class StorageError(SecfcError):
 
 class JobFailed(SecfcError):
     """The job as a whole ended without a result."""
+
+
+def told(error: SecfcError) -> str:
+    """What another party hears of an error: its text, unless it is about files of ours, whose names are nobody's business."""
+    if isinstance(error, ConfigError | DataError | StorageError):
+        return "it has a problem with its own files; its log says which"
+    return str(error)

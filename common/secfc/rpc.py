@@ -20,8 +20,6 @@ from grpc import aio
 from secfc import admission, config, limits, wire
 from secfc.errors import (
     AlreadyJoined,
-    ConfigError,
-    DataError,
     InvalidInput,
     JobFailed,
     Malformed,
@@ -30,6 +28,7 @@ from secfc.errors import (
     StorageError,
     Unavailable,
     WrongSender,
+    told,
 )
 from secfc.kit import Kit
 from secfc.logs import say
@@ -75,13 +74,6 @@ def status_of(error: SecfcError) -> grpc.StatusCode:
     if isinstance(error, StorageError):
         return grpc.StatusCode.UNAVAILABLE
     return next((code for kind, code in _TABLE if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
-
-
-def told(error: SecfcError) -> str:
-    """What another party hears of an error: its text, unless it is about files of ours, whose names are nobody's business."""
-    if isinstance(error, ConfigError | DataError | StorageError):
-        return "it has a problem with its own files; its log says which"
-    return str(error)
 
 
 def error_of(error: aio.AioRpcError, whom: str) -> SecfcError:

@@ -103,8 +103,8 @@ def _tls(raw: socket.socket, target: _Target) -> list[Finding]:
     try:
         context = _context(target.kit)
     except (OSError, ValueError) as error:  # SSLError is an OSError
-        files = f"cert.pem, key.pem or ca.pem in {target.kit.path}"
-        return [Finding("tls", False, f"{files} cannot be used ({type(error).__name__}); check the kit")]
+        why = type(error).__name__  # and not where: other parties are told what we find
+        return [Finding("tls", False, f"cert.pem, key.pem or ca.pem of our kit cannot be used ({why}); check the kit")]
     try:
         secured = context.wrap_socket(raw, server_hostname=identity(target.kit.federation.name, target.party_name))
     except ssl.SSLCertVerificationError as error:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from secfc import assignments, events, verification
-from secfc.errors import AlreadyJoined, JobFailed, Malformed, OutOfTurn, Unavailable, WrongSender
+from secfc.errors import AlreadyJoined, ConfigError, JobFailed, Malformed, OutOfTurn, Unavailable, WrongSender
 from secfc_server import result
 from secfc_server.coordinator import Coordinator, Cursor, Deadlines, Phase
+from secfc_server.service import status
 from tests.protocol.joined import (
     deal,
     introduce,
@@ -744,3 +745,17 @@ def test_a_responder_that_has_restarted_is_asked_once_it_holds_its_shares_again(
     asked = [event for event in c.news(f"c{j}", cursor, server.now) if isinstance(event, events.RoundRequest)]
     assert [(one.number, one.attempt) for one in asked] == [server.rounds.attempt.name]
     assert j in asked[0].responders
+
+
+def test_clients_do_not_hear_where_the_servers_files_are() -> None:
+    """A journal that cannot be written ends the job; its place is for the server's own log."""
+    server = Server()
+    server.join(0, 1)
+    server.coordinator.fail(ConfigError("/srv/hub/state/journal.sqlite: the journal cannot be written"), server.now)
+    [failed] = server.coordinator.news("c0", Cursor(), server.now)
+    assert isinstance(failed, events.Failed)
+    with pytest.raises(JobFailed) as late:
+        server.join(2)
+    for heard in (failed.reason, str(late.value), status(server.coordinator, 0.0).reason):
+        assert heard == "it has a problem with its own files; its log says which"
+    assert "/srv/hub" in str(server.coordinator.failure)

@@ -292,6 +292,7 @@ def test_kit_that_vanished(kits: Path, tmp_path: Path) -> None:
     with listening(greeter(tls(kits / "server"))) as address:
         finding = failure(probe(loaded, "server", address, PATIENCE))
     assert "check the kit" in finding.detail
+    assert str(folder) not in finding.detail, "a client tells the server what it finds wrong with a link"
 
 
 @contextmanager
