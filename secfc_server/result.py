@@ -10,6 +10,7 @@ from secfc import identifiers, textfile
 from secfc_server.coordinator import Coordinator, Phase
 
 FILE = "result.json"
+KEPT = "result.finished.json"  # of the last job that was finished, if a later one was not
 PUBLISHED = "published.csv"
 
 
@@ -74,8 +75,18 @@ def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
 
 
 def write(path: Path, result: dict[str, Any]) -> None:
-    """Write the result."""
+    """Write the result. That of an earlier job that was finished is kept beside it if this job was not."""
+    if result["state"] != "finished" and _finished(path):
+        textfile.rename(path, path.with_name(KEPT), "choose another --out")
     textfile.write(path, json.dumps(result, indent=2) + "\n", "choose another --out")
+
+
+def _finished(path: Path) -> bool:
+    """Whether a file is there, no link to one, with the result of a finished job."""
+    try:
+        return not path.is_symlink() and json.loads(path.read_bytes())["state"] == "finished"
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def write_published(path: Path, coordinator: Coordinator) -> list[str]:

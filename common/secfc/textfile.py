@@ -36,6 +36,14 @@ def replace(path: Path, content: bytes, cure: str) -> None:
         raise limits.failure(error, f"{path}: cannot be written", cure) from None
 
 
+def rename(path: Path, target: Path, cure: str) -> None:
+    """Call the file something else, in the place of what is called that."""
+    try:
+        path.replace(target)
+    except OSError as error:
+        raise limits.failure(error, f"{target}: cannot be written", cure) from None
+
+
 def remove(path: Path, cure: str) -> None:
     """Remove the file if it is there."""
     try:
