@@ -101,7 +101,8 @@ def command(
     quiet: bool,
 ) -> int:
     """Take part in one clustering job with the rows of FILE, and write them with their cluster. No row leaves this
-    machine but as shares that fewer than t+1 clients cannot read. Exit codes: 0 done, 2 wrong usage, configuration or
+    machine but as shares that fewer than t+1 clients cannot read; the server can compute the rows from the distances
+    it gets (docs/privacy.md). Exit codes: 0 done, 2 wrong usage, configuration or
     data, 3 the server could not be reached or a disk was full, 4 the job failed, 130 or 143 stopped by a signal."""
     logs.configure(log_format, quiet)
     loaded = kit.load(kit_path)

@@ -95,7 +95,7 @@ def spread(flat: Any, offset: int, p: float, out: Any, add: bool) -> None:
 
 @_compiled("void(uint32[::1], uint64[::1])")
 def pack(flat: Any, words: Any) -> None:
-    """Three residues a word; the last word is filled up with zeros."""
+    """Three residues per word; the last word is filled up with zeros."""
     whole = flat.shape[0] // 3
     for i in range(whole):
         words[i] = np.uint64(flat[3 * i]) | (np.uint64(flat[3 * i + 1]) << _S1) | (np.uint64(flat[3 * i + 2]) << _S2)

@@ -71,7 +71,7 @@ def rows_of_others(counts: Sizes, privacy: int) -> Sizes:
 
 
 def layout(plan: Plan, clusters: Sequence[int]) -> Layout:
-    """How one client's values for these clusters lie in a message: a row a cluster."""
+    """How one client's values for these clusters lie in a message: one row per cluster."""
     return Layout.uniform(plan.field, len(clusters), plan.length)
 
 

@@ -37,8 +37,9 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     privacy : t, how many clients may pool what they hold and still learn nothing.
     segments : ℓ, pieces a row is cut into; None takes the largest that fits 2ℓ + 2t − 1 ≤ n.
     uploads : "masked" (the server learns distances, from which it can compute rows) or "open" (the paper's).
-    membership : "public", or "private" (nobody learns which row is whose). With private membership rows are ordered by random
-        IDs, drawn from random_state: a seeding then draws other rows, and ties between rows may fall otherwise.
+    membership : "public", or "private" (which row is whose is hidden from the server and any t clients). With private
+        membership rows are ordered by random IDs, drawn from random_state: a seeding then draws other rows, and ties between
+        rows may fall otherwise.
     seeding : "k-means++", "random" (the paper's Algorithm 1) or "separation".
     bound : public bound on |x|. None takes the smallest power of two not below max |X|; a real federation must agree on
         it beforehand instead, since a bound taken from the data tells something about them.
@@ -56,7 +57,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     cluster_centers_ : only with `reveal_centers`: the exact means of the quantised rows, in the units of X.
 
-    Without `reveal_centers` there are no `cluster_centers_`, and there is no `predict`: nobody learns the centres.
+    Without `reveal_centers` there are no `cluster_centers_`, and there is no `predict`: the centres stay coded.
     """
 
     def __init__(

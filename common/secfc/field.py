@@ -256,7 +256,7 @@ class Layout:
             raise Malformed("a field after the last residue is not below its prime, it must be zero")
 
     def pack(self, lanes: Sequence[Any]) -> Words:
-        """Balanced (or any exact) residue matrices, one a lane, as packed words."""
+        """Balanced (or any exact) residue matrices, one per lane, as packed words."""
         words = np.empty(self.words, dtype=np.uint64)
         block = parallel.block_rows(4 * self.row_residues)
 

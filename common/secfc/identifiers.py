@@ -2,7 +2,7 @@
 
 An ID is two numbers modulo Q = p₁p₂p₃, six residues in all, uniform: Q² > 2^125.9 values. Among m fresh IDs two are equal
 with probability below m²/2^126.9: 2^-87 for a million rows, 2^-64 for two thousand million. An array of IDs has shape (m,
-2) and dtype uint64: each word holds the residues of one number, 21 bits a lane, lowest lane first; rows are compared as
+2) and dtype uint64: each word holds the residues of one number, 21 bits per lane, lowest lane first; rows are compared as
 (first word, second word).
 
 `fresh` IDs (the default) come from a client's secret seed and say nothing about the row. They are never a plain hash of the

@@ -64,7 +64,7 @@ class Code:
 
     @cached_property
     def alphas(self) -> tuple[tuple[int, ...], ...]:
-        """α of every lane, one a client."""
+        """α of every lane, one per client."""
         return tuple(lane[self.segments + self.privacy :] for lane in self._points)
 
     @cached_property

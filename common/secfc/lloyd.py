@@ -240,7 +240,7 @@ class Clustering:
 def _checked(initial: npt.ArrayLike, rows: int, clusters: int) -> Labels:
     labels = np.asarray(initial)
     if labels.shape != (rows,) or labels.dtype.kind not in "iu":
-        raise InvalidInput(f"initial labels must be {rows} whole numbers, one a row")
+        raise InvalidInput(f"initial labels must be {rows} whole numbers, one per row")
     if labels.min() < UNASSIGNED or labels.max() >= clusters or not (labels >= 0).any():
         raise InvalidInput(f"initial labels must lie in 0 … {clusters - 1} (-1: no cluster), and some row needs one")
     return labels.astype(np.int32)

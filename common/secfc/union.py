@@ -9,7 +9,7 @@ What the opened sum shows. It is the table of the multiset union: a function of 
 dealt. With IDs that all differ that is the union itself. By `summing`, the server and up to t clients learn no more: from
 their view they can compute the union of the *others'* IDs, not which of the others has which.
 
-Size. Three hashes peel completely, but for tiny tangles, from 1.222 cells an ID on; the default is 1.3 and a few spare
+Size. Three hashes peel completely, but for tiny tangles, from 1.222 cells per ID on; the default is 1.3 and a few spare
 cells. What is left (IDs that share all their cells with each other) goes into a further table, with fresh hashes, as large
 as its number, which is public, asks for: who knows all peeled IDs knows which of its own are left. Each such round depends
 on the union alone.
@@ -70,7 +70,7 @@ class TableShape:
     def of(cls, code: Code, ids: int, context: bytes, cells_per_id: float = CELLS_PER_ID) -> TableShape:
         """A table for that many IDs."""
         if not LEAST_CELLS_PER_ID <= cells_per_id <= 100:
-            raise InvalidInput(f"a table has {LEAST_CELLS_PER_ID} to 100 cells an ID, not {cells_per_id}")
+            raise InvalidInput(f"a table has {LEAST_CELLS_PER_ID} to 100 cells per ID, not {cells_per_id}")
         if not 0 <= ids < 1 << 31:
             raise InvalidInput("a table holds 0 to 2^31 - 1 IDs")
         return cls(code, int(-(-ids * cells_per_id // HASHES)) + SPARE_CELLS, context)

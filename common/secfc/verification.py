@@ -5,8 +5,8 @@ a Reed–Solomon code with n − ℓ − t parity checks. A broken copy, a share
 would otherwise spoil the result without a word.
 
 **The check.** Once everybody holds everything, the clients' coins are shown and give factors r_{i,c} for every row i and
-repetition c, uniform in every lane. Client j computes v_{j,c} = Σ_i r_{i,c}·x̃_{i,j} (s residues a lane) and sends, for every
-parity check h, h_j·v_{j,c} + mask_j with Σ_j mask_j = 0 (`zerosum`). The server adds up all n: it sees the checks
+repetition c, uniform in every lane. Client j computes v_{j,c} = Σ_i r_{i,c}·x̃_{i,j} (s residues per lane) and sends, for
+every parity check h, h_j·v_{j,c} + mask_j with Σ_j mask_j = 0 (`zerosum`). The server adds up all n: it sees the checks
 Σ_j h_j·v_{j,c} and nothing else, and they are zero if all is well.
 
 **A miss.** If some entry is off, some check of it is a non-zero vector over the rows, and its combination is zero for one

@@ -101,6 +101,23 @@ def guarded(policy: Policy, **settings: Any) -> Participant:
     return machine
 
 
+def test_requests_that_are_hidden_from_a_client_are_not_counted_by_it() -> None:
+    """What no client can prevent where R < n: c1's rows are in what the others answer. It counts them as soon as it is shown
+    a later number, as if they had told all they can."""
+    machines = meet(FEDERATION, ROWS)
+    hidden, limit = machines[1], Policy(max_directions=2)
+    hidden.guard = Guard(FEDERATION, plan_of(FEDERATION), limit)
+    hidden.guard.begin(hidden.session, events.share_sets(hidden.members), TOTAL, bytes(32))
+    assert show(hidden, 1, labels()) is None, "seen, and not asked"
+    seen = hidden.guard.ranks
+    for number in range(1, 4):
+        for j in R:
+            answered(machines[j], number, labels(number - 1))
+    assert machines[0].guard.ranks > seen
+    assert hidden.guard.ranks == seen
+    refused(hidden, Refused, "max_directions = 2", 4, labels())
+
+
 def test_singletons_against_the_policy() -> None:
     machine = guarded(Policy(smallest_cluster=2))
     single = np.where(labels() == 2, 0, labels()).astype(np.int32)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from secfc import config, events, wire
-from secfc.centers import needed
+from secfc.centers import decode, large_enough, needed
 from secfc.errors import JobFailed, Malformed, OutOfTurn, SecfcError, WrongSender
 from secfc.field import Words
 from secfc.v1 import secfc_pb2 as pb
@@ -206,6 +206,30 @@ def test_rows_of_the_t_largest_sites_do_not_count(rows: list[int], privacy: int,
     """Whichever t sites work together, 11 rows (the default floor) of others are in every sum that is opened."""
     job, _ = colluding(rows, privacy=privacy, uploads="masked" if privacy else "open")
     assert (0 in job.coordinator.opened_centers().clusters) == opens
+
+
+def test_a_server_that_shows_clients_different_ends_gets_sums_to_subtract() -> None:
+    """What a floor does not prevent, and docs/protocol.md says: with ℓ = 1 the value of a single client and that of a
+    colluder make a sum, so the server and the colluder get one for every end that the server shows to somebody."""
+    opening = Opening(segments=1, centers_smallest=2)
+    plan, machines, spy = opening.job.plan, opening.machines, opening.machines[4]
+    labels = np.concatenate([machine.own_labels() for machine in machines])
+    large = int(np.argmax(opening.rest()))
+    row = int(np.flatnonzero(labels == large)[0])  # one of c0's
+    sums = []
+    for j, end in ((1, labels), (3, np.where(np.arange(len(labels)) == row, (large + 1) % 3, labels))):
+        given = {}
+        for machine in (machines[j], spy):
+            assert machine.finished is not None
+            machine._versions, machine._centers = {machine.finished.version: end.astype(np.int32)}, None
+            floor, words = machine.centers().consent(machine.final_clusters(), 2)
+            clusters = large_enough(machine.centers()._rest, floor)
+            given[machine.index] = words
+        assert large in clusters, "the floor is met at both ends"
+        sums.append(
+            dict(zip(clusters, decode(plan, clusters, np.bincount(end, minlength=3), given), strict=True))[large]
+        )
+    assert np.subtract(*sums).tolist() == np.concatenate(opening.job.rows)[row].tolist()
 
 
 def test_no_cluster_above_the_floor(fresh: Opening) -> None:

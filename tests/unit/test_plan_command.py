@@ -79,11 +79,11 @@ def test_the_table_says_what_the_json_says() -> None:
     made = plan.make(plan.Wishes(16, 5, 8, 100, 10_000, 1.0, 12, segments=3))
     for words in (
         "Parameters",
-        "2ℓ+2t−1 uploads a round; 1 of 16 clients may be missing",
-        "a share has ⌈100/3⌉ = 34 residues a lane",
+        "2ℓ+2t−1 uploads per round; 1 of 16 clients may be missing",
+        "a share has ⌈100/3⌉ = 34 residues per lane",
         f"{made.field.lanes} lanes",
         f"η = {made.eta}",
-        "the server gets distances",
+        "the server gets distances, and can compute the rows",
         "Cost at m = 10000 rows, dealt evenly",
         size(made.cost()["round_bytes_per_client"]),
         size(made.cost()["server_process_bytes"]),

@@ -311,7 +311,7 @@ def test_limits() -> None:
     with pytest.raises(InvalidInput, match="IDs of 2 were given"):
         alignment.align(code, parts[:2], SESSION, 20)
     for cells in (0.9, float("nan"), 1e9):
-        with pytest.raises(InvalidInput, match="cells an ID"):
+        with pytest.raises(InvalidInput, match="cells per ID"):
             TableShape.of(code, 5, b"", cells)
     for n, t in ((3, 0), (3, 3), (2, -1)):
         with pytest.raises(InvalidInput, match="privacy of at least 1"):

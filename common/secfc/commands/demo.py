@@ -272,7 +272,10 @@ def _show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None
             "privacy",
             f"{outcome['privacy']} client(s) may pool their shares and learn nothing from them; {outcome['uploads']} uploads",
         ),
-        ("whose rows are whose", "nobody learns" if outcome["membership"] == "private" else "known to all"),
+        (
+            "whose rows are whose",
+            "hidden from the server and any t clients" if outcome["membership"] == "private" else "known to all",
+        ),
         ("rounds", f"{outcome['rounds']}{how}"),
         ("cluster sizes", ", ".join(map(str, outcome["cluster_sizes"]))),
         ("inertia", f"{outcome['inertia']:.6g}"),

@@ -80,14 +80,20 @@ def _parameters(made: Plan) -> Table:
         (
             "segments ℓ",
             f"{made.segments}",
-            f"a share has ⌈{w.features}/{made.segments}⌉ = {made.length} residues a lane",
+            f"a share has ⌈{w.features}/{made.segments}⌉ = {made.length} residues per lane",
         ),
         (
             "responders R",
             f"{made.responders}",
-            f"2ℓ+2t−1 uploads a round; {spare} of {w.clients} clients may be missing",
+            f"2ℓ+2t−1 uploads per round; {spare} of {w.clients} clients may be missing",
         ),
-        ("uploads", w.uploads, "the server gets distances" if made.masked else "the server gets every upload"),
+        (
+            "uploads",
+            w.uploads,
+            "the server gets distances, and can compute the rows"
+            if made.masked
+            else "the server gets every upload, and can compute the rows",
+        ),
         ("field", f"{made.field.lanes} lanes", f"Q ≈ 2^{bits} > m²·d·(2η)², with η = {made.eta}"),
     ]
     if w.liars:
@@ -108,12 +114,12 @@ def _cost(made: Plan) -> Table:
     if made.private:
         table.add_row("union of IDs, sent", size(cost["union_bytes_per_client"]), size(cost["union_bytes_server"]))
     table.add_row("sharing, sent", size(cost["sharing_bytes_per_client"]), "–")
-    table.add_row("a round, sent (all columns)", size(cost["round_bytes_per_client"]), "labels that changed")
-    table.add_row("a round, received", "labels that changed", size(cost["round_bytes_server"]))
+    table.add_row("per round, sent (all columns)", size(cost["round_bytes_per_client"]), "labels that changed")
+    table.add_row("per round, received", "labels that changed", size(cost["round_bytes_server"]))
     table.add_row("memory of the process", size(cost["client_process_bytes"]), size(cost["server_process_bytes"]))
     table.add_row("sharing, multiplications", count(cost["sharing_multiplications_per_client"]), "–")
     table.add_row(
-        "a round, multiplications",
+        "per round, multiplications",
         count(cost["round_multiplications_per_client"]),
         count(cost["round_multiplications_server"]),
     )

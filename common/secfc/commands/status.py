@@ -84,7 +84,7 @@ class Status:
     help="Any party's kit.",
 )
 @click.option("--watch", is_flag=True, help="Refresh every second until the job ends.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one a line, at every change.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one per line, at every change.")
 def command(kit_path: Path, watch: bool, as_json: bool) -> None:
     """Show what the server is doing: phase, round, clients, broken links, and why a job failed.
 
