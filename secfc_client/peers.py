@@ -117,8 +117,9 @@ class Exchange(grpc_stubs.ShareExchangeServicer):  # type: ignore[misc]
             answer: list[bytes] = []
             known = self._has_answered(sender)
             async for message in request_iterator:
+                over = self._has_answered(sender)
                 self._participant.take_centers(sender, wire.centers_from(message))
-                if message.words or not answer:  # those that say nothing new need no room
+                if not over and (message.words or not answer):  # those that say nothing new need no room
                     answer = [*(answer if message.offset else []), message.SerializeToString()]
             if not known and self._has_answered(sender):
                 with self._blameless():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +20,12 @@ from secfc.field import Words
 from secfc.v1 import secfc_pb2 as pb
 from secfc_client.opening import Opener
 from secfc_client.participant import Participant
+from secfc_client.peers import Exchange
 from secfc_client.policy import Policy
+from secfc_client.store import Store
 from secfc_server.coordinator import Phase
 from tests.protocol.joined import Joined, deal, make_federation, meet, small_chunks, unchanged
+from tests.protocol.test_machines import Context
 
 SIZES = [4, 5, 0, 6, 3]
 calm = settings(deadline=None, max_examples=8, suppress_health_check=list(HealthCheck))
@@ -297,6 +303,21 @@ def test_only_clients_of_the_roster_answer(fresh: Opening) -> None:
             fresh.machines[1].take_centers(name, part)
     with pytest.raises(WrongSender):
         fresh.server.open_centers("server", part)
+
+
+def test_what_comes_after_a_whole_answer_takes_no_room_and_spoils_nothing(fresh: Opening, tmp_path: Path) -> None:
+    """A stream that never ends must not fill the receiver's memory, nor what it puts on its disk."""
+    receiver, store = fresh.machines[1], Store(tmp_path)
+    with small_chunks(1):
+        whole = [wire.centers_to(part) for part in fresh.parts(0)]
+    assert len(whole) > 2
+
+    async def endless() -> AsyncIterator[pb.CentersChunk]:
+        for message in [*whole, *whole, *[whole[-1]] * 50]:
+            yield message
+
+    asyncio.run(Exchange(receiver, store, lambda: None).OpenCenters(endless(), Context("c0")))
+    assert store.answers(receiver.session) == {"c0": [message.SerializeToString() for message in whole]}
 
 
 def test_nobody_answers_before_the_end() -> None:
