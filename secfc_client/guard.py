@@ -75,8 +75,14 @@ class Guard:
 
     @property
     def ranks(self) -> int:
-        """All that these shares may have told so far, in ranks of the meter."""
-        return self._unseen + (self._meter.rank if self._meter else 0)
+        """All that these shares may have told so far, in ranks of a meter of whole rows: open uploads tell as much of every
+        segment."""
+        return self._segments * (self._unseen + (self._meter.rank if self._meter else 0))
+
+    @property
+    def _segments(self) -> int:
+        """What an upload tells apart."""
+        return 1 if self._plan.masked else self._plan.segments
 
     def charge(self, ranks: int) -> None:
         """Count in what our rows have given away besides, in other jobs, whatever shares those had."""
@@ -112,8 +118,7 @@ class Guard:
         same = self._meter is not None and share_sets == self._share_sets and self._meter.rows == rows
         if not same:  # the others' rows may be new; ours are not, and what was told of them stays told
             self._unseen += self._meter.rank if self._meter else 0
-            segments = 1 if self._plan.masked else self._plan.segments
-            self._meter = Leakage(rows, self._federation.features, segments, key)
+            self._meter = Leakage(rows, self._federation.features, self._segments, key)
         self._session, self._share_sets = session, share_sets
 
     # --- checking ------------------------------------------------------------------------------------------------------

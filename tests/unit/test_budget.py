@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,39 @@ def test_a_restart_counts_nothing_twice_and_a_lost_note_counts_on(tmp_path: Path
     assert site.guard.ranks == 0
     lloyd(site, 2, b"t" * 32)
     assert budget.read(tmp_path)[KEY].ranks == before + site.guard.ranks
+
+
+def test_open_uploads_count_for_every_segment_in_the_budget_too(tmp_path: Path) -> None:
+    """Else a job with masked uploads after it, or a person who looks, is told of fewer directions than the server knows."""
+    agreed = make_federation(5, features=FEATURES, seeding="random", uploads="open", segments=2)
+    guard = Guard(agreed, plan_of(agreed), Policy())
+    account = Account(tmp_path, KEY, Entry(0, "", len(MINE), FEATURES, "rows.csv"))
+    guard.charge(account.before("holder", guard.ranks))
+    guard.begin(bytes(32), bytes(32), sum(SIZES), bytes(32))
+    labels = np.arange(sum(SIZES), dtype=np.int32) % K
+    guard.admit(ask(1, labels, (0, 1, 2)), labels)
+    account.spend(guard.ranks)
+    assert guard.leakage is not None
+    assert guard.leakage.count == 4, "two directions of each of two segments"
+    assert budget.read(tmp_path)[KEY].directions >= 4
+    again = Guard(agreed, plan_of(agreed), Policy(), guard.kept())
+    again.charge(Account(tmp_path, KEY, Entry(0, "", len(MINE), FEATURES, "rows.csv")).before("holder", again.ranks))
+    assert again.leakage is not None
+    assert again.leakage.count == 4, "a restart counts nothing twice"
+
+
+def test_a_reset_does_not_reach_the_count_of_shares_that_are_kept(tmp_path: Path) -> None:
+    """As docs/operations.md says: that goes with the shares, when they are given up."""
+    site = Site(tmp_path, Policy())
+    given = lloyd(site, 1, b"s" * 32)
+    joining_again_with_kept_shares(site)
+    budget.write(tmp_path, {KEY: replace(budget.read(tmp_path)[KEY], ranks=0, holder="")})
+    restarted(site)
+    assert site.guard.leakage is not None
+    assert site.guard.leakage.count == known(given)
+    budget.write(tmp_path, {KEY: replace(budget.read(tmp_path)[KEY], ranks=0, holder="")})
+    given_up(site)
+    assert site.guard.ranks == 0
 
 
 def test_rows_are_known_by_their_values() -> None:
