@@ -14,6 +14,7 @@ import click
 from secfc import __version__, config, exits, fixedpoint, kernels, kit, logs, plan
 from secfc.config import Federation
 from secfc.errors import ConfigError, DataError, InvalidInput, Refused, WentBack, told
+from secfc.lock import Lock
 from secfc.logs import say
 from secfc_client import data, examine, naming, policy
 from secfc_client.job import Files, Job
@@ -140,8 +141,9 @@ def command(
     if again:
         job.write_again()
         return 0
-    kernels.warm()  # before anybody waits for us: compiling holds up every other thread, and links seem broken
-    return asyncio.run(_run(job, new, (log_format, quiet)))
+    with Lock(store.folder, "secfc-client"):  # before anything there is changed
+        kernels.warm()  # before anybody waits for us: compiling holds up every other thread, and links seem broken
+        return asyncio.run(_run(job, new, (log_format, quiet)))
 
 
 def _rules(kit_path: Path, chosen: Path | None, required: bool, open_centers: str | None) -> Policy:

@@ -16,12 +16,12 @@ from grpc_reflection.v1alpha import reflection
 from secfc import __version__, config, exits, kernels, kit, logs, plan, rpc, textfile
 from secfc.errors import ConfigError, InvalidInput, JobFailed, PeerError
 from secfc.kit import Kit
+from secfc.lock import Lock
 from secfc.logs import say
 from secfc.v1 import secfc_pb2, secfc_pb2_grpc
 from secfc_server import progress, result
 from secfc_server.coordinator import Coordinator, Deadlines, Phase
 from secfc_server.journal import Journal
-from secfc_server.lock import Lock
 from secfc_server.service import Service
 
 log = logging.getLogger("secfc.server")
@@ -78,7 +78,7 @@ def command(
     kernels.warm()  # before anybody is waited for: compiling holds up every other thread
     deadlines = replace(Deadlines(), join=join_timeout, share=share_timeout, round=round_timeout)
     state = state or kit_path / "state"
-    lock = Lock(state)  # before anything there is looked at, let alone removed
+    lock = Lock(state, "secfc-server")  # before anything there is looked at, let alone removed
     loaded.pins.remember(state)
     journal = _open(state, loaded, new)
     kept = journal.begin()

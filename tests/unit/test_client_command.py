@@ -6,11 +6,16 @@ import os
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from secfc import kernels, local, provision
-from secfc.errors import ConfigError
+from secfc.commands import budget
+from secfc.errors import ConfigError, Unavailable
+from secfc.lock import Lock
 from secfc_client.__main__ import command
+from secfc_client.store import Store
 
 
 class Joining(Exception):
@@ -73,3 +78,21 @@ def test_a_required_policy(kit: Path) -> None:
 
 def test_the_log_names_the_features_in_the_agreed_order(kit: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "features  columns=x1,x2\n" in said(kit, capsys)
+
+
+def test_a_second_client_with_the_same_state_is_told_so_and_touches_nothing(kit: Path) -> None:
+    """With --new it would have removed the secrets and shares of a job under way."""
+    store = Store(kit / "state")
+    store.secrets(bytes(32), np.zeros((2, 2), dtype=np.int64))
+    store.note_joined()
+    before = {path: path.read_bytes() for path in (kit / "state").iterdir()}
+    lock = Lock(kit / "state", "secfc-client")
+    for options in ((), ("--new",)):
+        with pytest.raises(Unavailable, match="another secfc-client runs with this state"):
+            start(kit, ROWS, *options)
+    done = CliRunner().invoke(budget.command, ["--kit", str(kit), "--reset", "--yes"])
+    assert "another secfc-client runs with this state" in str(done.exception)
+    assert {path: path.read_bytes() for path in before} == before
+    lock.release()
+    with pytest.raises(Joining):
+        start(kit, ROWS)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from secfc.errors import ConfigError, StorageError, Unavailable
 from secfc.events import Agreed, CentersPart, Chunk, Introduction
 from secfc.lloyd import State
+from secfc.lock import Lock
 from secfc_server.journal import FILE, Journal
-from secfc_server.lock import Lock
 from secfc_server.rounds import RoundRecord
 
 DIGEST = bytes(32)
@@ -216,8 +216,8 @@ def test_a_file_that_is_no_journal_needs_a_new_job(tmp_path: Path) -> None:
 
 
 def test_a_second_server_is_told_so_before_it_touches_anything(tmp_path: Path) -> None:
-    first = Lock(tmp_path / "state")
+    first = Lock(tmp_path / "state", "secfc-server")
     with pytest.raises(Unavailable, match="another secfc-server runs with this state"):
-        Lock(tmp_path / "state")
+        Lock(tmp_path / "state", "secfc-server")
     first.release()
-    Lock(tmp_path / "state").release()
+    Lock(tmp_path / "state", "secfc-server").release()

@@ -13,6 +13,7 @@ import click
 from secfc import kit as kits
 from secfc.config import SERVER
 from secfc.errors import ConfigError, InvalidInput
+from secfc.lock import Lock
 
 if TYPE_CHECKING:
     from secfc_client.budget import Entry
@@ -36,7 +37,7 @@ _SHOWN = 12  # digits of a name
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 def command(kit_path: Path, state: Path | None, reset: bool, only: str | None, yes: bool, as_json: bool) -> None:
     """Show how many directions of the geometry of this site's rows the server may know, added up over all jobs, or reset
-    that count. Run it between jobs: a client that is running puts back what it knows.
+    that count. A reset is refused while a client runs with this state.
 
     What has been given away stays given away: a reset makes the client forget it, not the server. Reset only if you accept
     that, say because the server's operator has deleted what it knew.
@@ -45,6 +46,7 @@ def command(kit_path: Path, state: Path | None, reset: bool, only: str | None, y
     Exit codes:
       0  shown, or reset
       2  the kit or the file is not in order, or the reset was not confirmed
+      3  a client runs with this state, so nothing was reset
 
     \b
     Examples:
@@ -59,7 +61,8 @@ def command(kit_path: Path, state: Path | None, reset: bool, only: str | None, y
         raise InvalidInput("--only says what to reset; give --reset too")
     folder = state or kit_path / "state"
     if reset:
-        _reset(folder, only, yes)
+        with Lock(folder, "secfc-client"):  # a client that runs would put back what it knows
+            _reset(folder, only, yes)
     entries = budget.read(folder)
     click.echo(_as_json(entries) if as_json else _as_text(entries))
 
