@@ -307,8 +307,8 @@ class Runner:
         if isinstance(event, events.Roster) and self._participant.phase is Phase.AGREEING:
             await self._insist(self._participant.agreement(self._kit.sign))
         self._begin_sharing(isinstance(event, events.Roster))
-        if isinstance(event, events.Roster):
-            self._verifier.reconnected()
+        if isinstance(event, events.Reveals):  # told once per connection, and not before the server can take it
+            self._verifier.due()
         await self._verifier.give(self._stub)
         if request is not None:
             await self._answer(request)

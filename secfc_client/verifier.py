@@ -29,8 +29,8 @@ class Verifier:
         self._given = False
         self._giving = asyncio.Lock()
 
-    def reconnected(self) -> None:
-        """The server may have restarted and forgotten what it had: give it again."""
+    def due(self) -> None:
+        """The server shows the coins: it may have restarted and forgotten what it had, or been given it too early."""
         self._given = False
 
     async def give(self, stub: Any) -> None:

@@ -379,7 +379,7 @@ class Joined:
         request = site.participant.handle(event)
         if isinstance(event, events.Roster) and site.participant.phase is ClientPhase.AGREEING:
             self.tell_agreed(site)
-        if isinstance(event, events.Roster):
+        if isinstance(event, events.Reveals):
             site.part_given = False  # the server may have restarted
         if request is not None:
             self.answer(site, request)

@@ -109,6 +109,43 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- a server that does not know us any more --------------------------------------------------------------------------
 
 
+class Checker:
+    """A server that takes parts of the check of all shares, but not before it has shown the coins: it has restarted, and
+    waits to hear from everybody what it holds."""
+
+    def __init__(self) -> None:
+        self.checking, self.said = False, list[str]()
+
+    async def Contribute(self, chunks: Any, **_: object) -> pb.UploadReply:
+        self.said.append("taken" if self.checking else "refused")
+        if not self.checking:
+            raise refusal(grpc.StatusCode.FAILED_PRECONDITION, "this sum is not due")
+        return pb.UploadReply()
+
+
+def test_a_part_of_the_check_that_came_too_early_is_given_again(
+    kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a job whose server was killed while shares were checked stands still until --share-timeout."""
+    ours, machine = make(kit, tmp_path)
+    server = Checker()
+    ours._stub = server
+    monkeypatch.setattr(Participant, "verifiable", True)
+    monkeypatch.setattr(Participant, "verification", lambda self: (b"purpose", np.zeros(4, np.uint64)))
+    monkeypatch.setattr(Participant, "handle", lambda self, event: None)
+    monkeypatch.setattr(Runner, "_begin_sharing", lambda self, reconnected: None)
+
+    async def scenario() -> None:
+        await ours._handle(events.Roster(machine.members))
+        server.checking = True
+        await ours._handle(events.Waiting("checking", ()))
+        await ours._handle(events.Reveals(()))
+        await ours._handle(events.Waiting("checking", ()))
+
+    asyncio.run(scenario())
+    assert server.said == ["refused", "taken"]
+
+
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("teller", ["follow", "share"])
 def test_a_server_that_restarts_before_it_hears_what_we_hold_is_joined_again(

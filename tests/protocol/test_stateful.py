@@ -169,6 +169,19 @@ def test_everybody_is_killed_at_once(job: Lasting, phase: Phase) -> None:
     assert set(job.starts) == {"server", *job.federation.roster}
 
 
+def test_a_server_killed_while_shares_are_checked(job: Lasting) -> None:
+    """c0 is back first, and gives its part before the others have said what they hold."""
+    job.until(lambda: job.coordinator.phase is Phase.CHECKING and job.sites["c0"].part_given)
+    job.restart_server()
+    first = job.sites["c0"]
+    with small_chunks():
+        while not (first.joined and first.held_taken and job.coordinator.phase is Phase.SHARING):
+            job._enabled(first)[0]()
+        job.give_part(first)
+    job.run()
+    job.check_result()
+
+
 def test_a_server_killed_between_writing_a_round_down_and_going_on(job: Lasting) -> None:
     for _ in range(3):
         job.until(lambda: job.work is not None)
