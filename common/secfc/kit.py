@@ -199,7 +199,7 @@ def _try(name: str, check: Callable[[], str]) -> Finding:
 
 
 def _skip(name: str, needs: str) -> Finding:
-    return Finding(name, False, f"not checked, because {needs} could not be read; see to that first")
+    return Finding(name, False, f"not checked, because {needs} could not be read; fix that first")
 
 
 def _roster(source: Source, party_name: str, certificate_pem: bytes) -> tuple[Pins, Finding]:
