@@ -116,6 +116,7 @@ class Decoder:
         """
         width = self.shape.layout.row_residues
         rows = 3 * min(self._received.values()) // width if width else 0
+        rows = min(rows, self.shape.layout.rows)  # the last word may hold more residues than there are
         rows -= rows % parallel.ROW_GROUP  # whole words
         if rows - self._decoded >= parallel.block_rows(8 * width):
             self._decode(distances, rows)

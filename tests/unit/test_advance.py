@@ -8,7 +8,7 @@ import pytest
 from secfc import plan, prg
 from secfc.decoding import Decoder, Distances
 from secfc.distances import Shape
-from secfc.field import Words
+from secfc.field import Field, Layout, Words
 
 ROWS, K = 4000, 5
 
@@ -60,3 +60,12 @@ def test_nothing_is_decoded_before_everybody_has_sent_it() -> None:
         decoder.add(j, 0, sent[j])
         decoder.advance(distances)
     assert decoder._decoded == 0
+
+
+def test_rows_that_are_not_there_are_not_decoded() -> None:
+    """3400 residues fill 1134 words, which have room for 3402: decoding that many would write beyond the distances."""
+    shape = Shape((0,), Layout.uniform(Field.of(1), 3400, 1))
+    decoder, distances = Decoder(shape, (0,), None), Distances(Field.of(1), 3400, 1)
+    decoder.add(0, 0, np.zeros(shape.layout.words, np.uint64))
+    decoder.advance(distances)
+    assert 0 < decoder._decoded <= 3400
