@@ -215,11 +215,11 @@ def test_an_old_copy_of_the_journal_is_refused_with_advice_that_works(tmp_path: 
 @pytest.mark.slow
 def test_a_second_server_leaves_the_first_ones_journal_alone(tmp_path: Path) -> None:
     """Also with --new, and with another port, where it would have deleted the journal of the running job."""
-    site, parts = make(tmp_path)
+    site, parts = make(tmp_path, (6000, 8000, 1, 6000))
     call = [sys.executable, "-m", "secfc_server", "--kit", str(site.kit("server")), "--new", "--out", str(tmp_path)]
     with local.running(site):
-        helpers.until(lambda: helpers.in_rounds(site, 1), "the first round")
-        kill(site, "client-4")  # so that the job is not over before we are
+        helpers.until(lambda: helpers.said(site, "server", "agreeing"), "the roster")  # which the journal then holds
+        kill(site, "client-4")  # so that the job, which has shares and rounds before it, is not over before we are
         for options in ([], ["--bind", "127.0.0.1:0"]):
             code, _, err = helpers.outcome(helpers.launch([*call, *options]))
             assert (code, len(err.splitlines())) == (3, 1)
