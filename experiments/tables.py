@@ -1,7 +1,7 @@
 """The paper's accuracy tables: central Lloyd, k-FED and SecFC on the same rows, for several k′.
 
 A cell is one run of one setting with one k′. Central Lloyd does not depend on k′, so a run of a setting has one cell of it.
-SecFC is really run in every cell, on rows dealt anew, with its whole protocol (start included) in memory; the start is the
+SecFC is really run in every cell, on rows dealt again, with its whole protocol (start included) in memory; the start is the
 same because it is drawn by the same public coins and rows keep their numbers. That its labels equal central Lloyd's in every
 row is asserted; a cell in which they do not ends the experiment with an error.
 """

@@ -220,7 +220,7 @@ class Coordinator:
         if self.alignment is not None:
             share_sets = self.alignment.held(share_sets)
         if report.digest != events.holdings(self._session, share_sets):
-            raise Malformed("the share sets you hold are not those of this job; start the client anew")
+            raise Malformed("the share sets you hold are not those of this job; start the client again")
         self.check_coin(member, report.coin)
         member.held, member.coin = report, report.coin
         if self.phase is Phase.SHARING and all(m.held for m in self.members.values()):

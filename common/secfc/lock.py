@@ -16,7 +16,8 @@ FILE = "lock"
 
 
 class Lock:
-    """Held from its making until `release`, the end of its block or that of the process."""
+    """Held from its making until `release`, the end of its block or that of the process. On Windows, where no party is meant
+    to run, nothing is locked."""
 
     def __init__(self, folder: Path, program: str) -> None:
         """Raises Unavailable if another process of that program works in that folder. Nothing there is touched before."""
