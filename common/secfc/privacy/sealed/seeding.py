@@ -1,0 +1,204 @@
+"""A step of k-means++ as a script of both ends (docs/sealed.md, Section 6): D² and the nearest seed's index stay hidden.
+
+The candidates of a seed were uploaded as columns of single rows. Each makes a tentative D², the least total wins (ties: the
+first), then the next candidates are searched in the winner's D². The first seed has one candidate and nothing to compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import isqrt, log
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc.coding.field import Field
+from secfc.errors import JobFailed, OutOfTurn
+from secfc.privacy.sealed import steps
+from secfc.privacy.sealed.messages import Talk, octets
+from secfc.privacy.sealed.nearest import _single
+from secfc.privacy.sealed.rounds import MOST_COMPARISONS
+from secfc.privacy.sealed.sides import Side, Values
+from secfc.privacy.sealed.steps import Counts, digits_of
+from secfc.privacy.sealed.streams import Bytes, Residues32
+from secfc.privacy.sealed.terms import Terms
+
+
+def greedy_candidates(clusters: int) -> int:
+    """2 + ⌊ln k⌋ candidates a seed."""
+    return 2 + int(log(clusters))
+
+
+@dataclass(frozen=True)
+class Split:
+    """One end's half of D² (m, lanes) and of the nearest seed's index (m, 1)."""
+
+    squares: Residues32 = field(repr=False)
+    index: Residues32 = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is public: the seed's number, the columns of its candidates, and the points of the next draws (κ bits each).
+
+    Candidates that are the same row share a column. Without points nothing is drawn; `finish` opens the indices.
+    """
+
+    terms: Terms
+    number: int
+    columns: tuple[int, ...]
+    points: tuple[int, ...] = ()
+    finish: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The new state, and for the server: which candidate won, the next rows (None: ΣD² = 0), and the labels at the end."""
+
+    state: Split
+    winner: int = 0
+    rows: tuple[int | None, ...] = ()
+    labels: npt.NDArray[np.int32] | None = field(default=None, repr=False)
+
+
+def state_for(number: int, kept: Split | None) -> Split | None:
+    """The state that seed `number` goes on from: none for the first."""
+    if number and kept is None:
+        raise OutOfTurn("the seeds chosen so far must be asked again in this epoch before the next one")
+    return kept if number else None
+
+
+def seed(side: Side, asked: Step, own: Values, state: Split | None) -> Talk[Outcome]:
+    """Fold the candidates' columns own (m, columns, lanes) into D²; draw, or open the labels."""
+    lanes = side.terms.leading(side.terms.seed_lanes())
+    if state is None:
+        winner, state = 0, Split(np.ascontiguousarray(own[:, 0, : lanes.lanes]), np.zeros((len(own), 1), np.uint32))
+    else:
+        winner, state = yield from _fold(side, lanes, asked, own, state)
+    rows = yield from _draws(side, lanes, asked.points, state.squares)
+    labels = None
+    if asked.finish:
+        opened = yield from side.open(side.terms.leading(1), state.index)
+        labels = None if opened is None else opened[:, 0].astype(np.int32)
+    return Outcome(state, winner, rows, labels)
+
+
+def _fold(side: Side, lanes: Field, asked: Step, own: Values, state: Split) -> Talk[tuple[int, Split]]:
+    bits, tentative = [], []
+    for column in asked.columns:
+        found, squares = yield from _closer(side, lanes, own[:, column, : lanes.lanes], state.squares)
+        bits.append(found)
+        tentative.append(squares)
+    winner = yield from _least(side, lanes, tentative)
+    index = yield from _renumbered(side, asked.number, bits[winner], state.index)
+    return winner, Split(tentative[winner], index)
+
+
+def _closer(side: Side, lanes: Field, column: Residues32, squares: Residues32) -> Talk[tuple[Bytes, Residues32]]:
+    """[d_new < D²] of every row, and D² + b·(d_new − D²)."""
+    short = side.terms.leading(side.terms.field.lanes_for(2 * side.terms.unit))
+    bits, out = [], []
+    for first in range(0, len(column), MOST_COMPARISONS):
+        part = slice(first, first + MOST_COMPARISONS)
+        difference = steps.minus(lanes, column[part], squares[part])
+        mine = yield from side.compare([digits_of(short, difference[:, : short.lanes])])
+        chosen = yield from side.select(lanes, mine, difference)
+        bits.append(mine)
+        out.append(steps.plus(lanes, squares[part], chosen))
+    return np.concatenate(bits), np.concatenate(out)
+
+
+def _renumbered(side: Side, number: int, bits: Bytes, index: Residues32) -> Talk[Residues32]:
+    """index + b·(number − index); the constant is added to Y."""
+    one = side.terms.leading(1)
+    out = []
+    for first in range(0, len(index), MOST_COMPARISONS):
+        part = index[first : first + MOST_COMPARISONS]
+        constant = np.full_like(part, 0 if side.serves else number % one.primes[0])
+        chosen = yield from side.select(one, bits[first : first + len(part)], steps.minus(one, constant, part))
+        out.append(steps.plus(one, part, chosen))
+    return np.concatenate(out)
+
+
+def _sum(lanes: Field, values: Residues32) -> Residues32:
+    primes = np.array(lanes.primes, dtype=np.uint64)
+    return np.asarray(values.sum(axis=0, dtype=np.uint64) % primes, dtype=np.uint32)
+
+
+def _least(side: Side, lanes: Field, tentative: Sequence[Residues32]) -> Talk[int]:
+    """Which total is the least, told to everybody; ties to the first."""
+    if len(tentative) == 1:
+        return 0
+    wide = side.terms.leading(side.terms.field.lanes_for(2 * side.terms.rows * side.terms.unit))
+    totals = [_sum(lanes, squares)[: wide.lanes] for squares in tentative]
+    pairs = list(combinations(range(len(totals)), 2))
+    values = np.stack([steps.minus(wide, totals[b], totals[a]) for a, b in pairs])
+    bits = yield from side.compare([digits_of(wide, values)])
+    a, b = (np.ascontiguousarray(part) for part in np.array(pairs, dtype=np.int32).T)
+    zeros = yield from side.zero(bits, Counts(a, b, len(totals)))
+    told = None if zeros is None else _single(zeros[None]).astype(np.uint8)
+    return int((yield from side.tell(told, 1, len(totals)))[0])
+
+
+def _draws(side: Side, lanes: Field, points: Sequence[int], squares: Residues32) -> Talk[tuple[int | None, ...]]:
+    """For every point u the least row i with 2^κ·P_i > u·T, by blocks of ⌊√m⌋ rows, then inside the block."""
+    if not points:
+        return ()
+    primes = np.array(lanes.primes, dtype=np.uint64)
+    prefix = (np.cumsum(squares, axis=0, dtype=np.uint64) % primes).astype(np.uint32)
+    rows = []
+    for point in points:
+        row = yield from _search(side, lanes, point, prefix)
+        rows.append(row)
+        if row is None:  # ΣD² = 0 for all points alike
+            break
+    return tuple(rows)
+
+
+def _search(side: Side, lanes: Field, point: int, prefix: Residues32) -> Talk[int | None]:
+    width = max(isqrt(len(prefix)), 1)
+    ends = np.append(np.arange(width, len(prefix), width), len(prefix))
+    block = yield from _first_beyond(side, lanes, point, prefix, ends - 1)
+    if block is None:
+        return None
+    start = block * width
+    inside = yield from _first_beyond(side, lanes, point, prefix, np.arange(start, int(ends[block])))
+    if inside is None:
+        raise JobFailed("a draw of k-means++ finds no row in its block, so a member computes wrongly; start a new job")
+    return start + inside
+
+
+def _first_beyond(
+    side: Side, lanes: Field, point: int, prefix: Residues32, rows: npt.NDArray[np.int64]
+) -> Talk[int | None]:
+    """The first of these rows with E = u·T − 2^κ·P_i < 0, told to everybody; None if there is none."""
+    total = steps.times(lanes, point, prefix[-1:])
+    values = steps.minus(lanes, total, steps.times(lanes, 1 << side.terms.draw_bits, prefix[rows]))
+    bits = yield from side.compare([digits_of(lanes, values)])
+    beyond = yield from side.reveal(bits)
+    told = None
+    if beyond is not None:
+        if (np.diff(beyond.astype(np.int8)) < 0).any():
+            raise JobFailed("the sums of k-means++ fall, so a member computes wrongly; start a new job")
+        told = octets(np.array([len(rows) - int(beyond.sum())], dtype="<u4"))
+    found = int((yield from side.tell(told, 4)).view("<u4")[0])
+    if found > len(rows):
+        raise JobFailed("the server names a row that was not compared")
+    return found if found < len(rows) else None
+
+
+def lowest_unchosen(chosen: Sequence[int]) -> int:
+    """The row taken where ΣD² = 0."""
+    row = 0
+    while row in chosen:
+        row += 1
+    return row
+
+
+def draw_labels(number: int, candidates: int) -> list[str]:
+    """What the coins of a seed's draws are called: "k-means++ c", or "k-means++ c q" with several candidates."""
+    if candidates == 1:
+        return [f"k-means++ {number}"]
+    return [f"k-means++ {number} {q}" for q in range(candidates)]

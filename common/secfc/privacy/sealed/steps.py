@@ -1,0 +1,258 @@
+"""The arithmetic of COMPARE, ZERO and SELECT with every coin an argument (docs/sealed.md, Section 3).
+
+Where the coins come from is `referee` (the server) and `comparer` (a member). Nothing here is tied to U = 127 or to 21-bit
+lanes: in tiny rings all coins can be enumerated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc.coding import kernels
+from secfc.coding.field import Field
+from secfc.privacy.sealed.streams import Bytes, Residues32
+from secfc.privacy.sealed.terms import Pairs, Terms
+
+Index = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Digits:
+    """One party's side of N comparisons of l lanes: mixed-radix digits (l, N) of its 2E mod Q_l, and their parity."""
+
+    digits: npt.NDArray[np.uint32]
+    parity: Bytes
+
+    @property
+    def lanes(self) -> int:
+        return int(self.digits.shape[0])
+
+    def __len__(self) -> int:
+        return int(self.digits.shape[1])
+
+    def part(self, first: int, end: int) -> Digits:
+        return Digits(np.ascontiguousarray(self.digits[:, first:end]), self.parity[first:end])
+
+
+def digits_of(field: Field, values: Residues32) -> Digits:
+    """Digits of 2v for residues v (N, l) of the field's l lanes."""
+    fast: Any = kernels.sealed()
+    out, parity = np.empty((field.lanes, len(values)), dtype=np.uint32), np.empty(len(values), dtype=np.uint8)
+    fast.value_digits(np.ascontiguousarray(values), field.prime_floats, field.garner, out, parity)
+    return Digits(out, parity)
+
+
+@dataclass(frozen=True)
+class Duels:
+    """Public list of comparisons of clusters a < b for rows: b beats a iff E < 0. Rows count from the chunk's first."""
+
+    rows: Index
+    one: Index
+    two: Index
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def digits(self, terms: Terms, pairs: Pairs, values: npt.NDArray[np.uint32]) -> tuple[list[Digits], Index | None]:
+        """This party's digits of `values` (rows, k, L), grouped by lanes, and the order that the groups put the list into."""
+        lanes = pairs.lanes[self.one, self.two]
+        kinds = np.flatnonzero(np.bincount(lanes)).tolist()
+        if not kinds:
+            return [], None
+        if len(kinds) == 1:
+            return [self._digits(terms, pairs, values, kinds[0])], None
+        groups = [np.flatnonzero(lanes == kind) for kind in kinds]
+        parts = [Duels(self.rows[g], self.one[g], self.two[g]) for g in groups]
+        out = [p._digits(terms, pairs, values, kind) for p, kind in zip(parts, kinds, strict=True)]
+        return out, np.concatenate(groups).astype(np.int32)
+
+    def _digits(self, terms: Terms, pairs: Pairs, values: npt.NDArray[np.uint32], lanes: int) -> Digits:
+        fast: Any = kernels.sealed()
+        out, parity = np.empty((lanes, len(self)), dtype=np.uint32), np.empty(len(self), dtype=np.uint8)
+        primes, inverses = terms.field.prime_floats, terms.field.garner
+        fast.pair_digits(values, self.rows, self.one, self.two, pairs.left, pairs.right, primes, inverses, out, parity)
+        return Digits(out, parity)
+
+
+def in_order(bits: Bytes, order: Index | None) -> Bytes:
+    """Bits of grouped comparisons in the order of their list."""
+    if order is None:
+        return bits
+    out = np.empty_like(bits)
+    out[order] = bits
+    return out
+
+
+# --- COMPARE ---------------------------------------------------------------------------------------------------------
+
+
+def deal_digits(terms: Terms, digits: Digits, streams: Bytes, out: Bytes | None = None) -> Bytes:
+    """The share of T_{q,θ} = [ρ_q ≥ θ] that is left when the others' shares are `streams` (others, ≥ N·thresholds)."""
+    fast: Any = kernels.sealed()
+    out = np.empty(len(digits) * terms.thresholds(digits.lanes), dtype=np.uint8) if out is None else out
+    fast.deal_digits(digits.digits, streams, terms.bits, np.uint16(terms.small), out)
+    return out
+
+
+def answer_tests(
+    terms: Terms,
+    digits: Digits,
+    shares: Bytes,
+    factors: Bytes,
+    zero: tuple[Bytes, Bytes],
+    direction: Bytes,
+    turn: Bytes,
+    first: bool,
+    out: Bytes | None = None,
+) -> Bytes:
+    """A member's message: s_q·c_q plus zero[0] less zero[1] (empty: none), turned. `first` is M₀, who adds constants."""
+    fast: Any = kernels.sealed()
+    out = np.empty(len(digits) * terms.places(digits.lanes), dtype=np.uint8) if out is None else out
+    one, u = np.uint16(first), np.uint16(terms.small)
+    fast.answer_tests(digits.digits, shares, factors, *zero, direction, turn, terms.bits, one, u, out)
+    return out
+
+
+def find_zeros(terms: Terms, messages: Bytes, lanes: int, count: int) -> tuple[Bytes, int]:
+    """w = [some position of the messages' sum is 0] for each comparison, and the most zeros found in one."""
+    fast: Any = kernels.sealed()
+    out = np.empty(count, dtype=np.uint8)
+    most = fast.find_zeros(messages, terms.places(lanes), np.uint16(terms.small), out)
+    return out, int(most)
+
+
+# --- ZERO ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts to be tested for zero: comparison n adds b to count up[n] and 1 − b to count down[n]; -1 is none."""
+
+    up: Index
+    down: Index
+    count: int
+
+
+def deal_bits(small: int, bits: Bytes, streams: Sequence[Bytes]) -> Bytes:
+    """The share of g that is left when the others' shares are `streams`."""
+    total = bits.astype(np.int16)
+    for stream in streams:
+        total -= stream
+    return (total % small).astype(np.uint8)
+
+
+def answer_counts(
+    small: int, shares: Bytes, blinds: Bytes, tests: Counts, factors: Bytes, zero: tuple[Bytes, Bytes], first: bool
+) -> Bytes:
+    """A member's message: s·τ_j plus zero[0] less zero[1]."""
+    fast: Any = kernels.sealed()
+    totals = np.zeros(tests.count, dtype=np.int64)
+    fast.count_shares(shares, blinds, tests.up, tests.down, int(first), small, totals)
+    totals = totals % small * factors
+    if len(zero[0]):
+        totals += zero[0]
+    if len(zero[1]):
+        totals -= zero[1]
+    return (totals % small).astype(np.uint8)
+
+
+# --- SELECT ----------------------------------------------------------------------------------------------------------
+
+
+def selection(field: Field, bits: Bytes, values: Residues32) -> Residues32:
+    """What the server deals for SELECT: (N, 3, l) of g, gρ, (1 − g)ρ."""
+    out = np.zeros((len(values), 3, field.lanes), dtype=np.uint32)
+    chosen = bits.astype(bool)
+    out[chosen, 0] = 1
+    out[chosen, 1] = values[chosen]
+    out[~chosen, 2] = values[~chosen]
+    return out
+
+
+def answer_selection(
+    field: Field, values: Residues32, blinds: Bytes, dealt: Residues32, pad: Residues32, zero: Residues32, first: bool
+) -> Residues32:
+    """A member's message for SELECT, written over its zero-share."""
+    fast: Any = kernels.sealed()
+    primes = np.array(field.primes, dtype=np.uint64)
+    fast.select_shares(np.ascontiguousarray(values), blinds, dealt, pad, zero, primes, first)
+    return zero
+
+
+def negated_sum(field: Field, messages: Sequence[Residues32]) -> Residues32:
+    """ρ′ = −Σ messages."""
+    primes = np.array(field.primes, dtype=np.uint64)
+    total = np.zeros(messages[0].shape, dtype=np.uint64)
+    for message in messages:
+        total += primes - message
+    return (total % primes).astype(np.uint32)
+
+
+def plus(field: Field, one: Residues32, two: Residues32) -> Residues32:
+    """one + two, lane by lane."""
+    primes = np.array(field.primes, dtype=np.uint32)
+    total = one + two
+    return np.where(total >= primes, total - primes, total)
+
+
+def minus(field: Field, one: Residues32, two: Residues32) -> Residues32:
+    """one − two, lane by lane."""
+    primes = np.array(field.primes, dtype=np.uint32)
+    return np.where(one >= two, one - two, one + primes - two)
+
+
+def times(field: Field, factor: int, values: Residues32) -> Residues32:
+    """factor·values, lane by lane."""
+    primes = np.array(field.primes, dtype=np.uint64)
+    factors = np.array([factor % p for p in field.primes], dtype=np.uint64)
+    return (values.astype(np.uint64) * factors % primes).astype(np.uint32)
+
+
+# --- picking the winners of two groups ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """Pairs of groups of a row: candidates one (N, w) and two (N, w), -1 beyond a group's size, and both sizes (N, 2)."""
+
+    rows: Index
+    one: Index
+    two: Index
+    sizes: Index
+
+    def forms(self, field: Field, pairs: Pairs, values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        """(N, w², l): this party's E of all pairs of candidates."""
+        fast: Any = kernels.sealed()
+        out = np.empty((len(self.rows), self.one.shape[1] ** 2, field.lanes), dtype=np.uint32)
+        fast.cross_forms(values, self.rows, self.one, self.two, pairs.left, pairs.right, field.prime_floats, out)
+        return out
+
+
+def pick(forms: npt.NDArray[np.uint32], places: Index, sizes: Index) -> npt.NDArray[np.uint32]:
+    """What the server deals: (N, 2, w², l), the one-hot at its places and its forms under every turn."""
+    fast: Any = kernels.sealed()
+    out = np.empty((len(forms), 2, *forms.shape[1:]), dtype=np.uint32)
+    fast.turned_masks(forms, places, sizes, out)
+    return out
+
+
+def answer_pick(
+    field: Field,
+    forms: npt.NDArray[np.uint32],
+    turns: Index,
+    sizes: Index,
+    dealt: npt.NDArray[np.uint32],
+    pad: Residues32,
+    zero: Residues32,
+    first: bool,
+) -> Residues32:
+    """A member's message, written over its zero-share."""
+    fast: Any = kernels.sealed()
+    primes = np.array(field.primes, dtype=np.uint64)
+    fast.pick_shares(forms, turns, sizes, np.ascontiguousarray(dealt), pad, primes, first, zero)
+    return zero

@@ -1,0 +1,282 @@
+"""A client's half of sealed rounds: it uploads as in masked rounds; the leader's upload carries one more mask, and the
+members of the committee compare (docs/sealed.md)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from secfc.errors import InvalidInput, Malformed, OutOfTurn
+from secfc.kmeans.distances import CodedClusters, Labels
+from secfc.privacy import masks
+from secfc.privacy.sealed import epochs, member
+from secfc.privacy.sealed.context import Context, Purse, leader_pad
+from secfc.privacy.sealed.epochs import Epoch
+from secfc.privacy.sealed.member import Ledger, MemberHalf
+from secfc.privacy.sealed.messages import Outgoing as Said
+from secfc.privacy.sealed.questions import Question, Seed
+from secfc.protocol.messages import RoundRequest
+from secfc.protocol.parcels import Whole, of_words
+from secfc.protocol.rounds import sealing
+from secfc.protocol.rounds.kinds import SERVER, ClientExchange, Holding, Outgoing
+from secfc.protocol.rounds.sealing import CHECK, DONE, KEY, SEED, Detail
+from secfc.protocol.transfer import Gathered, Here, Sink
+
+MOST_BYTES = 1 << 28  # of one message of the server
+
+
+@dataclass
+class _Membership:
+    """What a member knows in one epoch; in memory only."""
+
+    epoch: Epoch
+    own: bytes = field(repr=False)
+    shares: dict[int, bytes] = field(repr=False)
+    seed: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
+    kept: member.Kept = field(default_factory=member.Kept, repr=False)
+    following: tuple[int, member.Kept] | None = field(default=None, repr=False)  # after the request of that number
+    ledger: Ledger = field(default_factory=Ledger, repr=False)
+
+    def settle(self, number: int) -> None:
+        """A request of this number begins: the one before it was answered, if it had a lower one."""
+        if self.following is not None and self.following[0] < number:
+            self.kept = self.following[1]
+            self.following = None
+
+
+class SealedClient:
+    """See the module's docstring."""
+
+    def __init__(self, holding: Holding) -> None:
+        self.holding = holding
+        plan = holding.plan
+        self.terms = sealing.terms_of(plan, holding.coded.rows)
+        self._last = int(holding.noted or b"0")  # the last epoch that we took part in
+        self._membership: _Membership | None = None
+        self._clusters = CodedClusters(holding.coded, plan.wishes.clusters)
+        self._rows = CodedClusters(holding.coded, plan.wishes.clusters)  # of single rows, while seeding
+
+    def committee(self, request: RoundRequest) -> tuple[int, ...]:
+        return () if request.past else Detail.from_bytes(request.detail).committee
+
+    def note(self, request: RoundRequest) -> bytes:
+        """What must be on disk before a request is answered: the epoch, whose keys are never used in another process."""
+        detail = Detail.from_bytes(request.detail)
+        return b"%d" % max(detail.epoch, self._last) if self.holding.index in detail.committee else b""
+
+    def answer(self, request: RoundRequest, labels: Labels) -> ClientExchange:
+        detail, holding = Detail.from_bytes(request.detail), self.holding
+        wishes = holding.plan.wishes
+        epoch = Epoch(holding.session, holding.plan.digest, detail.epoch, detail.committee)
+        epoch.check(wishes.clients, wishes.privacy)
+        if not set(detail.committee) <= set(request.responders):
+            raise Malformed("a committee's members are among the responders")
+        questions = detail.questions(labels, request.columns, wishes.clusters)
+        membership = self._join(epoch) if holding.index in detail.committee else None
+        silent = holding.index in detail.committee and membership is None
+        if membership is not None:
+            membership.settle(request.number)
+        return _Answering(self, request, detail, [] if silent else questions, membership)
+
+    def _join(self, epoch: Epoch) -> _Membership | None:
+        """Our place in an epoch; None if an earlier process had it, whose keys are gone: the server begins another."""
+        now = self._membership
+        if now is not None and now.epoch == epoch:
+            return now
+        try:
+            epoch.check_number(self._last)
+        except OutOfTurn:
+            return None
+        own = epochs.contribution()
+        self._last = epoch.number
+        self._membership = _Membership(epoch, own, {self.holding.index: own})
+        return self._membership
+
+    def upload(self, question: Question, context: Context, pad: tuple[bytes, int] | None) -> Any:
+        """The masked upload for one question (heavy); the leader's with the pad."""
+        holding, plan = self.holding, self.holding.plan
+        labels = sealing.labels_of(question, self.terms.rows)
+        coded = self._rows if isinstance(question, Seed) else self._clusters
+        coded.assign(labels)
+        try:
+            shape = question.shape(self.terms)
+        except InvalidInput as error:
+            raise Malformed(f"the server asks for impossible columns: {error}") from None
+        bound = masks.Context(
+            context.session,
+            context.plan,
+            context.request,
+            context.attempt,
+            context.responders,
+            context.assignment,
+            shape.columns,
+        )
+        keys = masks.signed_keys(holding.index, plan.wishes.privacy, bound, holding.pairs)
+        weights = plan.code.weights(context.responders)[:, context.responders.index(holding.index)]
+        return coded.upload(shape, weights, [*keys, pad] if pad is not None else keys)
+
+
+class _Answering:
+    """One attempt at a responder."""
+
+    def __init__(
+        self,
+        client: SealedClient,
+        request: RoundRequest,
+        detail: Detail,
+        questions: list[Question],
+        membership: _Membership | None,
+    ) -> None:
+        self._client, self._request, self._detail = client, request, detail
+        self._questions, self._membership = questions, membership
+        holding, rows = client.holding, client.terms.rows
+        args = (request.number, request.attempt, request.responders)
+        self._contexts = [
+            sealing.context_of(holding.plan, holding.session, detail, *args, one, rows) for one in questions
+        ]
+        self._lock = threading.Lock()  # messages are taken on threads
+        self._said: list[Outgoing] = []  # all of it, to be said again if the server asks again
+        self._sinks: dict[tuple[int, bytes], Gathered] = {}
+        self._taken: set[tuple[int, bytes]] = set()
+        self._early: list[tuple[bytes, bytes]] = []
+        self._half: MemberHalf | None = None
+        self._place = 0
+        self._begun = self._uploaded = self._checked = False
+        self._kept = membership.kept if membership is not None else member.Kept()
+
+    # --- what is said ------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> Sequence[Outgoing]:
+        with self._lock:
+            if self._begun:
+                return list(self._said)
+            self._begun = True
+            out: list[Outgoing] = []
+            if self._membership is not None and not self._membership.key:
+                out += self._wrapped(self._membership)
+            return self._say(out + self._go_on())
+
+    def _say(self, out: list[Outgoing]) -> list[Outgoing]:
+        self._said += out
+        return out
+
+    def _wrapped(self, mine: _Membership) -> list[Outgoing]:
+        """Our part of the committee's key, for every other member."""
+        me, pairs, epoch = self._client.holding.index, self._client.holding.pairs, mine.epoch
+        others = [client for client in epoch.committee if client != me]
+        name = KEY + b"%d" % epoch.number
+        return [Outgoing(to, name, Whole(epochs.wrap(epoch, pairs[to], me, to, mine.own))) for to in others]
+
+    def _go_on(self) -> list[Outgoing]:
+        """All that can be said now."""
+        out: list[Outgoing] = []
+        mine = self._membership
+        if mine is not None and not mine.key and set(mine.shares) == set(mine.epoch.committee):
+            mine.key = epochs.committee_key(mine.epoch, mine.shares)
+        if mine is not None and mine.key and not self._checked:
+            self._checked = True
+            out.append(Outgoing(SERVER, CHECK, Whole(epochs.check_value(mine.epoch, mine.key))))
+        if not self._uploaded and self._questions and (not self._leads() or (mine is not None and mine.key)):
+            self._uploaded = True
+            out += [self._upload(place) for place in range(len(self._questions))]
+        if mine is not None and mine.key and mine.seed:
+            out += self._compare(mine)
+        return out
+
+    def _leads(self) -> bool:
+        return bool(self._contexts) and self._contexts[0].leader == self._client.holding.index
+
+    def _upload(self, place: int) -> Outgoing:
+        context, mine = self._contexts[place], self._membership
+        pad = None
+        if self._leads() and mine is not None:
+            pad = leader_pad(Purse(mine.key, context.session), context)
+        words = self._client.upload(self._questions[place], context, pad)
+        return Outgoing(SERVER, sealing.upload_name(place), of_words(words))
+
+    # --- comparing ---------------------------------------------------------------------------------------------------------
+
+    def _compare(self, mine: _Membership) -> list[Outgoing]:
+        out: list[Outgoing] = []
+        while self._place < len(self._questions):
+            if self._half is None:
+                self._half = self._start(mine)
+                out += self._messages(self._half.begin())
+            out += self._take_early(self._half)
+            if not self._half.done:
+                return out
+            self._kept, self._half = self._half.kept, None
+            out.append(Outgoing(SERVER, DONE + bytes([self._place]), Whole(b"")))
+            self._place += 1
+            if self._place == len(self._questions):
+                mine.following = self._request.number, self._kept
+        return out
+
+    def _start(self, mine: _Membership) -> MemberHalf:
+        place = mine.epoch.committee.index(self._client.holding.index)
+        half = MemberHalf(
+            self._client.terms,
+            self._questions[self._place],
+            self._contexts[self._place],
+            place,
+            mine.key,
+            mine.seed,
+            self._kept,
+            mine.ledger,
+        )
+        if not isinstance(self._questions[self._place], Seed):
+            mine.following = self._request.number, half.kept
+        return half
+
+    def _messages(self, said: Sequence[Said]) -> list[Outgoing]:
+        out = []
+        for one in said:
+            out.append(Outgoing(SERVER, sealing.message_name(self._place, one.message), sealing.body_of(one.message)))
+        return out
+
+    def _take_early(self, half: MemberHalf) -> list[Outgoing]:
+        out: list[Outgoing] = []
+        early, self._early = self._early, []
+        for name, data in early:
+            place, message = sealing.message_of(name, data)
+            if place == self._place:
+                out += self._messages(half.take(message))
+            elif place > self._place:
+                self._early.append((name, data))
+        while half.pending and (more := half.work()):
+            out += self._messages(more)
+        return out
+
+    # --- what arrives ------------------------------------------------------------------------------------------------------
+
+    def sink(self, sender: int, name: bytes) -> Sink | None:
+        mine = self._membership
+        if mine is None:
+            return None
+        if (sender, name) in self._taken:
+            return Here()
+        if sender == SERVER:
+            most = 32 if name == SEED else MOST_BYTES
+        elif sender in mine.epoch.committee and name == KEY + b"%d" % mine.epoch.number:
+            most = epochs.WRAPPED_BYTES
+        else:
+            return None
+        return self._sinks.setdefault((sender, name), Gathered(most))
+
+    def take(self, sender: int, name: bytes) -> Sequence[Outgoing]:
+        with self._lock:
+            mine, found = self._membership, self._sinks.pop((sender, name), None)
+            if mine is None or found is None:
+                return ()
+            self._taken.add((sender, name))
+            if sender != SERVER:
+                me, pair = self._client.holding.index, self._client.holding.pairs[sender]
+                mine.shares[sender] = epochs.unwrap(mine.epoch, pair, sender, me, found.data)
+            elif name == SEED:
+                mine.seed = found.data
+            else:
+                self._early.append((name, found.data))
+            return self._say(self._go_on()) if self._begun else ()

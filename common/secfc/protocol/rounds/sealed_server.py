@@ -1,0 +1,339 @@
+"""The server's half of sealed rounds: uploads arrive under one more mask, and a committee helps to compare (docs/sealed.md).
+
+An epoch is a committee with its key, which the server never sees; it lasts until a member is lost. Within an epoch, columns
+of clusters that did not change are kept. The server learns assignments, and at the end the total inertia.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from secfc.agreement.plan import Plan
+from secfc.errors import JobFailed, Malformed
+from secfc.kmeans.decoding import Decoder
+from secfc.kmeans.distances import Labels
+from secfc.kmeans.empties import fill_from_largest, ranks
+from secfc.kmeans.lloyd import Answer, Question, Step
+from secfc.kmeans.seeding import fold_separated
+from secfc.privacy.sealed import server
+from secfc.privacy.sealed.messages import Message
+from secfc.privacy.sealed.messages import Outgoing as Said
+from secfc.privacy.sealed.questions import Answer as Found
+from secfc.privacy.sealed.questions import Inertia, Lloyd, Seed, trust
+from secfc.privacy.sealed.questions import Question as Asked
+from secfc.privacy.sealed.seeding import lowest_unchosen
+from secfc.privacy.sealed.server import ServerHalf
+from secfc.protocol.parcels import Data, Whole, to_words
+from secfc.protocol.rounds import sealing
+from secfc.protocol.rounds.kinds import Outgoing, ServerExchange
+from secfc.protocol.rounds.sealing import CHECK, DONE, SEED, Detail
+from secfc.protocol.transfer import Gathered, Here, Sink
+
+MOST_BYTES = 1 << 26  # of one message of a member
+_BLOCK = 6 << 10  # rows whose sums are handed over together
+
+
+@dataclass
+class _Epoch:
+    """A committee, what the server shares with each member, and what it keeps of the columns."""
+
+    number: int
+    committee: tuple[int, ...]
+    kept: server.Kept
+    seeds: tuple[bytes, ...] = field(repr=False)
+    seeded: tuple[int, ...] = ()  # rows folded into D² in this epoch
+    agreed: bool = False  # whether all members have the same key
+    columns: frozenset[int] = frozenset()  # clusters whose columns are kept
+
+
+class SealedServer:
+    """See the module's docstring."""
+
+    def __init__(self, plan: Plan, rows: int, session: bytes, before: int) -> None:
+        """`before`: epochs are numbered above it, so that a restarted server repeats no number."""
+        self.plan, self.session = plan, session
+        self.terms = sealing.terms_of(plan, rows)
+        self._epochs = before
+        self._epoch: _Epoch | None = None
+        self._near: Labels | None = None  # what the last comparison found, before empty clusters took rows
+        self._compared: Labels | None = None  # the assignment whose centres it compared
+        self._ranks: Any = None
+
+    @property
+    def committee(self) -> tuple[int, ...]:
+        return self._epoch.committee if self._epoch is not None else ()
+
+    def lost(self, client: int) -> bool:
+        """A client has lost what it knew: whether that ends what is asked now."""
+        if client not in self.committee:
+            return False
+        self._epoch = None
+        return True
+
+    def ask(self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int) -> ServerExchange:
+        if self._epoch is None or not self._epoch.agreed or not set(self.committee) <= set(responders):
+            self._epochs += 1
+            members = responders[: self.terms.members]
+            seeds = tuple(os.urandom(32) for _ in members)
+            self._epoch = _Epoch(self._epochs, tuple(members), server.Kept.of(self.terms), seeds)
+        return _Exchange(self, self._epoch, question, responders, attempt, self._asked(self._epoch, question))
+
+    def _asked(self, epoch: _Epoch, question: Question) -> list[Asked]:
+        """The questions of a request, in this epoch."""
+        labels, sizes = question.labels, question.sizes
+        if question.step is Step.SEED:
+            return self._seeds(epoch, question)
+        live = frozenset(np.flatnonzero(sizes).tolist())
+        columns = tuple(sorted((live - epoch.columns) | set(question.columns)))
+        if question.step is Step.MEASURE:
+            return [Inertia(labels, sizes, columns)]
+        changed, trusted = np.ones(len(sizes), dtype=np.bool_), np.full(len(labels), self._near is not None)
+        if self._near is not None and self._compared is not None:
+            changed = _touched(self._compared, labels, len(sizes))
+            trusted = trust(self._near, labels)
+        return [Lloyd(labels, sizes, columns, changed, trusted, question.step is Step.SEPARATE)]
+
+    def _seeds(self, epoch: _Epoch, question: Question) -> list[Asked]:
+        chosen = np.argsort(np.where(question.labels >= 0, question.labels, len(question.labels)), kind="stable")
+        rows = tuple(chosen[: int(question.labels.max()) + 1].tolist())
+        before = [Seed(number, (row,)) for number, row in enumerate(rows[:-1]) if number >= len(epoch.seeded)]
+        if epoch.seeded != rows[: len(epoch.seeded)]:  # D² of other seeds: begin again
+            before = [Seed(number, (row,)) for number, row in enumerate(rows[:-1])]
+        bits = self.terms.draw_bits
+        points = (question.coins.below(question.draw, 1 << bits),) if question.draw else ()
+        return [*before, Seed(len(rows) - 1, rows[-1:], points, not question.draw)]
+
+    def solved(self, epoch: _Epoch, question: Question, asked: Sequence[Asked], found: Found) -> Answer:
+        """What the clustering above hears of it; a request that is answered moves the epoch on."""
+        labels, clusters = question.labels, len(question.sizes)
+        if self._ranks is None:
+            self._ranks = ranks(question.coins, len(labels))
+        if question.step is Step.SEED:
+            epoch.seeded = (*(row for row in np.argsort(np.where(labels >= 0, labels, len(labels)), kind="stable")),)[
+                : int(labels.max()) + 1
+            ]
+            return self._seeded(question, found, clusters)
+        epoch.columns = frozenset(np.flatnonzero(question.sizes).tolist())
+        if question.step is Step.MEASURE:
+            return Answer(labels, Fraction(found.inertia if found.inertia is not None else 0))
+        if found.labels is None:
+            raise JobFailed("a sealed round ended without an assignment")
+        if question.step is Step.SEPARATE:
+            return Answer(fold_separated(found.labels, question.sizes, labels))
+        self._near, self._compared = found.labels.copy(), labels
+        return Answer(fill_from_largest(found.labels, clusters, self._ranks))
+
+    def _seeded(self, question: Question, found: Found, clusters: int) -> Answer:
+        labels = question.labels
+        if not question.draw:
+            if found.labels is None:
+                raise JobFailed("sealed seeding ended without an assignment")
+            return Answer(fill_from_largest(found.labels, clusters, self._ranks))
+        row = found.rows[0] if found.rows else None
+        following = labels.copy()
+        following[lowest_unchosen(np.flatnonzero(labels >= 0).tolist()) if row is None else row] = labels.max() + 1
+        return Answer(following)
+
+
+def _touched(before: Labels, after: Labels, clusters: int) -> Any:
+    moved = np.flatnonzero(before != after)
+    touched = np.zeros(clusters + 1, dtype=np.bool_)  # the last stands for no cluster
+    touched[before[moved]] = touched[after[moved]] = True
+    return touched[:-1]
+
+
+class _Upload:
+    """Where one responder's upload for one question goes."""
+
+    def __init__(self, decoder: Decoder, client: int) -> None:
+        self._decoder, self._client = decoder, client
+
+    @property
+    def received(self) -> int:
+        return 8 * self._decoder.received(self._client)
+
+    def begin(self, total: int) -> None:
+        due = 8 * self._decoder.shape.layout.words
+        if total != due:
+            raise Malformed(f"an upload of {due} bytes is due, not of {total}")
+
+    def write(self, data: Data) -> None:
+        self._decoder.add(self._client, self._decoder.received(self._client), to_words(data))
+
+
+class _Exchange:
+    """One attempt: the questions of a request, one after the other."""
+
+    def __init__(
+        self,
+        half: SealedServer,
+        epoch: _Epoch,
+        question: Question,
+        responders: tuple[int, ...],
+        attempt: int,
+        asked: list[Asked],
+    ) -> None:
+        self._half, self._epoch, self._question, self._responders = half, epoch, question, responders
+        self._asked, self._place, self._attempt = asked, 0, attempt
+        fields = [_fields(one) for one in asked]
+        self._detail = Detail(epoch.number, epoch.committee, tuple(fields))
+        self._decoders = [Decoder(one.shape(half.terms), responders, None) for one in asked]
+        self._uploads = {(j, sealing.upload_name(place)) for place in range(len(asked)) for j in responders}
+        self._checks: dict[int, bytes] = {}
+        self._sinks: dict[tuple[int, bytes], Gathered] = {}
+        self._taken: set[tuple[int, bytes]] = set()
+        self._inbox: list[tuple[int, int, Message]] = []  # of members: which question, and what they say
+        self._told: dict[int, list[Outgoing]] = {j: [] for j in responders}
+        self._running: ServerHalf | None = None
+        self._through: set[tuple[int, int]] = set()  # members that are through with a question
+        self._done = False
+        if not epoch.agreed:
+            for place, client in enumerate(epoch.committee):
+                self._told[client].append(Outgoing(client, SEED, Whole(epoch.seeds[place])))
+
+    @property
+    def detail(self) -> bytes:
+        return self._detail.to_bytes()
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        last = self._asked[-1]
+        return self._question.columns if isinstance(last, Seed) else tuple(last.columns)
+
+    # --- what arrives ----------------------------------------------------------------------------------------------------
+
+    def sink(self, client: int, name: bytes) -> Sink | None:
+        if client not in self._responders or self._done:
+            return None
+        if (client, name) in self._taken:
+            return Here()
+        if (client, name) in self._uploads:
+            return _Upload(self._decoders[_place_of(name)], client)
+        if client not in self._epoch.committee:
+            return None
+        most = 32 if name == CHECK else MOST_BYTES
+        return self._sinks.setdefault((client, name), Gathered(most))
+
+    def arrived(self, client: int, name: bytes) -> None:
+        if (client, name) in self._uploads:
+            self._uploads.discard((client, name))
+            self._taken.add((client, name))
+            return
+        if (client, name) in self._taken:
+            return
+        data = self._sinks.pop((client, name)).data
+        self._taken.add((client, name))
+        if name == CHECK:
+            self._checks[client] = data
+        elif name[:1] == DONE:
+            self._through.add((client, _place_of(name)))
+        else:
+            place, message = sealing.message_of(name, data)
+            self._inbox.append((self._epoch.committee.index(client), place, message))
+
+    def missing(self) -> list[int]:
+        if self._done:
+            return []
+        late = sorted({client for client, _ in self._uploads})
+        unsaid = [] if self._epoch.agreed else [j for j in self._epoch.committee if j not in self._checks]
+        return late or unsaid or list(self._epoch.committee)
+
+    def told(self, client: int) -> Sequence[Outgoing]:
+        return self._told.get(client, ())
+
+    # --- computing -------------------------------------------------------------------------------------------------------
+
+    def due(self) -> Callable[[], Any] | None:
+        if self._done or not self._has_work():
+            return None
+        inbox, self._inbox = self._inbox, []
+        return lambda: self._work(inbox)
+
+    def _has_work(self) -> bool:
+        if not self._epoch.agreed:
+            return not self._uploads and len(self._checks) == len(self._epoch.committee)
+        if self._running is not None and self._running.done:
+            return self._all_through()
+        begins = self._running is None and not any(_place_of(name) <= self._place for _, name in self._uploads)
+        return begins or (bool(self._inbox) and self._running is not None)
+
+    def _all_through(self) -> bool:
+        """Whether the next question may come: while seeding, members must have folded this one's rows."""
+        if not isinstance(self._asked[self._place], Seed):
+            return True
+        return all((client, self._place) in self._through for client in self._epoch.committee)
+
+    def _work(self, inbox: list[tuple[int, int, Message]]) -> Any:
+        """On a thread, one at a time. Returns what is to be told, and the answer once it is there."""
+        if not self._epoch.agreed and len(set(self._checks.values())) != 1:
+            return None  # the members do not have the same key: a new epoch
+        self._epoch.agreed = True
+        said: list[tuple[int, Said]] = []
+        if self._running is None:
+            said += [(self._place, one) for one in self._start()]
+        later = []
+        for member, place, message in inbox:
+            if place != self._place or self._running is None:
+                later.append((member, place, message))
+            else:
+                said += [(place, one) for one in self._running.take(member, message)]
+        self._inbox = [*later, *self._inbox]
+        return said
+
+    def _start(self) -> list[Said]:
+        half, asked = self._half, self._asked[self._place]
+        context = sealing.context_of(
+            half.plan,
+            half.session,
+            self._detail,
+            self._question.number,
+            self._attempt,
+            self._responders,
+            asked,
+            half.terms.rows,
+        )
+        decoder = self._decoders[self._place]
+        self._running = ServerHalf(half.terms, asked, context, self._epoch.seeds, self._epoch.kept)
+        said = self._running.begin()
+        for first in range(0, half.terms.rows, _BLOCK):
+            end = min(first + _BLOCK, half.terms.rows)
+            said += self._running.feed(first, decoder.sums(first, end))
+        return said
+
+    def worked(self, result: Any) -> Answer | None:
+        if result is None:
+            self._half.lost(self._epoch.committee[0])
+            raise JobFailed("the members of the committee do not agree on their key; start again")
+        for place, one in result:
+            name = sealing.message_name(place, one.message)
+            client = self._epoch.committee[one.to]
+            self._told[client].append(Outgoing(client, name, sealing.body_of(one.message)))
+        running = self._running
+        if running is None or not running.done or not self._all_through():
+            return None
+        self._epoch.kept, self._running = running.kept, None
+        self._place += 1
+        if self._place < len(self._asked):
+            return None
+        self._done = True
+        return self._half.solved(self._epoch, self._question, self._asked, running.answer)
+
+    @property
+    def upload_bytes(self) -> int:
+        return sum(8 * decoder.shape.layout.words for decoder in self._decoders) * len(self._responders)
+
+
+def _fields(asked: Asked) -> dict[str, Any]:
+    if isinstance(asked, Seed):
+        return sealing.seed_fields(asked)
+    return sealing.lloyd_fields(asked) if isinstance(asked, Lloyd) else {"inertia": True}
+
+
+def _place_of(name: bytes) -> int:
+    return name[1] if name else 0

@@ -1,0 +1,154 @@
+"""What both ends of a sealed round make of a request alike: its terms, its committee, and its questions one after the other.
+
+A request is usually one question. While seeding, a new epoch asks for the seeds chosen so far once more, each as a question
+of its own, before the one that is due.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from secfc.agreement.plan import Plan
+from secfc.errors import Malformed
+from secfc.kmeans.distances import Labels
+from secfc.privacy import masks
+from secfc.privacy.sealed.context import Context
+from secfc.privacy.sealed.messages import Kind, Message
+from secfc.privacy.sealed.questions import Inertia, Lloyd, Question, Seed
+from secfc.privacy.sealed.terms import Terms, draw_bits
+from secfc.protocol.parcels import Whole
+
+_NAME = struct.Struct(">BBHII")  # which question, kind, stage, chunk, step
+_KINDS = list(Kind)
+KEY, CHECK = b"K", b"C"  # a member's part of K; a value that shows that all have the same
+SEED, DONE = b"S", b"D"  # what the server shares with a member; that a member is through with a question
+UPLOAD = b"U"  # for questions after the first
+
+
+def terms_of(plan: Plan, rows: int) -> Terms:
+    """The public parameters of a job's sealed steps."""
+    wishes = plan.wishes
+    bits = draw_bits(plan.field.modulus, wishes.max_rows, plan.unit) if wishes.seeding != "random" else 64
+    separation = wishes.seeding == "separation"
+    members = wishes.privacy + 1
+    return Terms(plan.field, rows, wishes.clusters, plan.unit, members, separation, True, bits)
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What a sealed request says besides, to everybody: who is on the committee in which epoch, and what is asked."""
+
+    epoch: int
+    committee: tuple[int, ...]
+    asked: tuple[dict[str, Any], ...]
+
+    def to_bytes(self) -> bytes:
+        fields = {"epoch": self.epoch, "committee": self.committee, "asked": self.asked}
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Detail:
+        """Raises Malformed for anything that `to_bytes` does not make."""
+        try:
+            fields = json.loads(data)
+            committee = tuple(int(member) for member in fields["committee"])
+            return cls(int(fields["epoch"]), committee, tuple(dict(one) for one in fields["asked"]))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise Malformed("a sealed request does not say who compares what") from None
+
+    def questions(self, labels: Labels, columns: tuple[int, ...], clusters: int) -> list[Question]:
+        """What is asked, for an assignment of all rows."""
+        try:
+            return [_question(one, labels, columns, clusters) for one in self.asked]
+        except (ValueError, KeyError, TypeError, IndexError):
+            raise Malformed("a sealed request asks something that cannot be") from None
+
+
+def seed_fields(question: Seed) -> dict[str, Any]:
+    return {"seed": question.number, "rows": question.candidates, "points": question.points, "finish": question.finish}
+
+
+def lloyd_fields(question: Lloyd) -> dict[str, Any]:
+    changed = np.flatnonzero(question.changed).tolist()
+    doubted = np.flatnonzero(~question.trusted).tolist()
+    every = len(doubted) == len(question.trusted)
+    return {"changed": changed, "doubted": "all" if every else doubted, "separate": question.separate}
+
+
+def _question(fields: dict[str, Any], labels: Labels, columns: tuple[int, ...], clusters: int) -> Question:
+    if "seed" in fields:
+        rows = tuple(int(row) for row in fields["rows"])
+        if not rows or not all(0 <= row < len(labels) for row in rows):
+            raise ValueError
+        return Seed(int(fields["seed"]), rows, tuple(int(point) for point in fields["points"]), bool(fields["finish"]))
+    sizes = np.bincount(labels[labels >= 0], minlength=clusters).astype(np.int64)
+    if "changed" not in fields:
+        return Inertia(labels, sizes, columns)
+    changed, trusted = np.zeros(clusters, dtype=np.bool_), np.ones(len(labels), dtype=np.bool_)
+    changed[[int(h) for h in fields["changed"]]] = True
+    trusted[slice(None) if fields["doubted"] == "all" else [int(row) for row in fields["doubted"]]] = False
+    return Lloyd(labels, sizes, columns, changed, trusted, bool(fields["separate"]))
+
+
+def labels_of(question: Question, rows: int) -> Labels:
+    """The assignment whose columns a question asks for."""
+    return question.labels(rows) if isinstance(question, Seed) else question.labels
+
+
+def digest_of(labels: Labels) -> bytes:
+    return masks.assignment_digest(labels.astype("<i4").tobytes())
+
+
+def context_of(
+    plan: Plan,
+    session: bytes,
+    detail: Detail,
+    number: int,
+    attempt: int,
+    responders: Sequence[int],
+    question: Question,
+    rows: int,
+) -> Context:
+    """Everything that the streams of one question of one attempt are bound to."""
+    return Context(
+        session,
+        plan.digest,
+        detail.epoch,
+        detail.committee,
+        number,
+        attempt,
+        tuple(responders),
+        digest_of(labels_of(question, rows)),
+        tuple(question.columns),
+        question.digest(),
+    )
+
+
+def upload_name(place: int) -> bytes:
+    """Names a responder's upload for a question."""
+    return UPLOAD + bytes([place]) if place else b""
+
+
+def body_of(message: Message) -> Whole:
+    """What of a message travels."""
+    return Whole(memoryview(np.ascontiguousarray(message.data).tobytes()))
+
+
+def message_name(place: int, message: Message) -> bytes:
+    return _NAME.pack(place, _KINDS.index(message.kind), message.stage, message.chunk, message.step)
+
+
+def message_of(name: bytes, data: bytes) -> tuple[int, Message]:
+    """Which question a message is about, and the message."""
+    if len(name) != _NAME.size:
+        raise Malformed("a sealed step has a name of 12 bytes")
+    place, kind, stage, chunk, step = _NAME.unpack(name)
+    if kind >= len(_KINDS):
+        raise Malformed("a sealed step is of a kind this version does not know; install the same version everywhere")
+    return place, Message(_KINDS[kind], stage, chunk, step, np.frombuffer(data, dtype=np.uint8))

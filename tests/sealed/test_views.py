@@ -1,0 +1,249 @@
+"""Over all coins of the committee, in tiny rings, the server's view depends on what it may learn only (docs/sealed.md,
+Section 10, tests 3 and 4). The functions are the product's; one call holds a comparison for every combination of coins."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from secfc.coding.field import Field
+from secfc.kmeans.coins import Coins
+from secfc.privacy.sealed import seeding, steps
+from secfc.privacy.sealed.messages import Talk
+from secfc.privacy.sealed.referee import Referee
+from secfc.privacy.sealed.sides import Side
+from secfc.privacy.sealed.terms import Terms
+from tests import reference
+from tests.sealed.conversing import converse, residues, tiled, untiled
+
+Table = npt.NDArray[np.int64]
+EMPTY = np.empty(0, dtype=np.uint8)
+
+
+def tiny(primes: tuple[int, ...], small: int) -> Terms:
+    terms = Terms(Field(primes), 3, 2, 1, 2, small=small)
+    assert terms.places(len(primes)) <= small - 1, "the guard on lanes, in this ring"
+    return terms
+
+
+def coins(*ranges: range | list[int]) -> Table:
+    """Every combination, one a row."""
+    return np.array(list(product(*ranges)), dtype=np.int64)
+
+
+def same(views: list[Table]) -> bool:
+    """Whether the views are the same distribution (each row once for every combination of coins)."""
+    ordered = [view[np.lexsort(view.T)] for view in views]
+    return all(np.array_equal(ordered[0], view) for view in ordered)
+
+
+def messages(terms: Terms, y: Any, rho: Any, share: list[int], drawn: Table, zero: bool) -> tuple[Table, Table]:
+    """Both members' answers (N, places) to comparisons of 2(Y − ρ), when member 0 was dealt `share`.
+
+    drawn (N, …): direction, turn, a factor for every place and, with `zero`, the zero-share of every place.
+    """
+    lanes, count = terms.field.lanes, len(drawn)
+    places, thresholds = terms.places(lanes), terms.thresholds(lanes)
+    mine = tiled(np.repeat(np.array(share)[:, None], count, axis=1))
+    assert len(mine) == count * thresholds
+    rest = steps.deal_digits(terms, steps.digits_of(terms.field, rho), mine[None])
+    direction, turn = drawn[:, 0].astype(np.uint8), drawn[:, 1].astype(np.uint8)
+    factors = tiled(drawn[:, 2 : 2 + places].T)
+    mask = tiled(drawn[:, 2 + places : 2 + 2 * places].T) if zero else EMPTY
+    digits = steps.digits_of(terms.field, y)
+    one = steps.answer_tests(terms, digits, mine, factors, (mask, EMPTY), direction, turn, True)
+    two = steps.answer_tests(terms, digits, rest, factors, (EMPTY, mask), direction, turn, False)
+    return untiled(one, places), untiled(two, places)
+
+
+def all_coins(terms: Terms, zero: bool) -> Table:
+    places = terms.places(terms.field.lanes)
+    factors = [range(1, terms.small)] * places
+    return coins(range(2), range(places), *factors, *([range(terms.small)] * places if zero else []))
+
+
+def shares_of(terms: Terms, seed: int) -> list[int]:
+    count = terms.thresholds(terms.field.lanes)
+    return np.random.default_rng(seed).integers(0, terms.small, count).tolist()
+
+
+def view(terms: Terms, error: int, mask: int, share: list[int], drawn: Table, zero: bool, whole: bool) -> Table:
+    own = np.repeat(residues(terms.field, [error + mask]), len(drawn), axis=0)
+    masks = np.repeat(residues(terms.field, [mask]), len(drawn), axis=0)
+    one, two = messages(terms, own, masks, share, drawn, zero)
+    return np.concatenate([one, two], axis=1) if whole else (one + two) % terms.small
+
+
+@pytest.mark.parametrize(("prime", "small"), [(3, 3), (5, 5)])
+def test_both_messages_of_a_comparison(prime: int, small: int) -> None:
+    """Everything the server sees of a comparison, zero-shares enumerated, is the same for every E."""
+    terms = tiny((prime,), small)
+    drawn, half = all_coins(terms, True), (prime - 1) // 2
+    for mask in range(prime):
+        share = shares_of(terms, mask)
+        assert same([view(terms, e, mask, share, drawn, True, True) for e in range(-half, half + 1)])
+
+
+@pytest.mark.parametrize(("prime", "small"), [(3, 3), (5, 5)])
+def test_without_zero_shares_the_messages_tell_the_error(prime: int, small: int) -> None:
+    terms = tiny((prime,), small)
+    drawn, half = all_coins(terms, False), (prime - 1) // 2
+    told = [
+        not same([view(terms, e, mask, shares_of(terms, mask), drawn, False, True) for e in range(-half, half + 1)])
+        for mask in range(prime)
+    ]
+    assert any(told)
+
+
+@pytest.mark.parametrize(("primes", "small"), [((7,), 5), ((3, 5), 7), ((13,), 5)])
+def test_the_sum_of_a_comparison(primes: tuple[int, ...], small: int) -> None:
+    """The sum, which is all that uniform zero-shares leave, is the same for every E; several lanes too."""
+    terms = tiny(primes, small)
+    drawn, q = all_coins(terms, False), terms.field.modulus
+    for mask in range(0, q, 2):
+        share = shares_of(terms, mask)
+        errors = range(-((q - 1) // 2), (q - 1) // 2 + 1)
+        assert same([view(terms, e, mask, share, drawn, False, False) for e in errors])
+
+
+def _duel(terms: Terms, one: int, two: int, share: list[int], drawn: Table) -> tuple[Table, ...]:
+    """E = v_2 − v_1 of two padded values, pads first in the coins: ρ₁, ρ₂, the summed test, g, β."""
+    field, pads = terms.field, drawn[:, :2]
+    masks = (pads - [one, two]) % field.modulus
+    y = ((pads[:, 1] - pads[:, 0]) % field.modulus).astype(np.uint32)[:, None]
+    rho = ((masks[:, 1] - masks[:, 0]) % field.modulus).astype(np.uint32)[:, None]
+    first, second = messages(terms, y, rho, share, drawn[:, 2:], False)
+    total = (first + second) % terms.small
+    g = (total == 0).any(axis=1) ^ steps.digits_of(field, rho).parity.astype(bool)
+    beta = drawn[:, 2].astype(bool) ^ steps.digits_of(field, y).parity.astype(bool)
+    assert ((g ^ beta) == (two < one)).all()
+    return masks, total, g.astype(np.uint8), beta.astype(np.uint8), y
+
+
+def test_a_rows_round() -> None:
+    """Pads, comparison and count of a row with two clusters: the view depends on whether it moves only."""
+    terms = tiny((5,), 5)
+    places = terms.places(1)
+    drawn = coins(range(5), range(5), range(2), range(places), *[range(1, 5)] * places, range(1, 5))
+    number = np.arange(len(drawn), dtype=np.int32)
+    seen: dict[bool, list[Table]] = {True: [], False: []}
+    for one, two in product(range(3), repeat=2):
+        masks, total, g, beta, _ = _duel(terms, one, two, shares_of(terms, 1), drawn)
+        stream = np.full(len(g), 3, dtype=np.uint8)
+        factors = drawn[:, -1].astype(np.uint8)
+        tests = steps.Counts(number, np.full_like(number, -1), len(g))
+        rest = steps.deal_bits(5, g, [stream])
+        counts = [
+            steps.answer_counts(5, share, beta, tests, factors, (EMPTY, EMPTY), first).astype(np.int64)
+            for share, first in ((stream, True), (rest, False))
+        ]
+        result = (counts[0] + counts[1]) % 5
+        assert ((result == 0) == (two >= one)).all()
+        seen[two < one].append(np.column_stack([masks, total, g, result]))
+    assert same(seen[True])
+    assert same(seen[False])
+    assert not same([seen[True][0], seen[False][0]])
+
+
+def test_a_seeding_step() -> None:
+    """D² and a new distance: comparison and selection show nothing at all."""
+    terms = tiny((5,), 5)
+    places = terms.places(1)
+    drawn = coins(range(5), range(5), range(2), range(places), *[range(1, 5)] * places, range(5))
+    views = []
+    for old, new in product(range(3), repeat=2):
+        masks, total, g, beta, y = _duel(terms, old, new, shares_of(terms, 2), drawn)
+        rho = ((masks[:, 1] - masks[:, 0]) % 5).astype(np.uint32)[:, None]
+        pad = drawn[:, -1:].astype(np.uint32)
+        dealt = steps.selection(terms.field, g, rho)
+        share = np.full_like(dealt, 2)
+        answers = [
+            steps.answer_selection(terms.field, y, beta, part.astype(np.uint32), pad, np.zeros_like(pad), first)
+            for part, first in ((share, True), ((dealt + 5 - share) % 5, False))
+        ]
+        fresh = steps.negated_sum(terms.field, answers)
+        assert ((pad.astype(int) - fresh - (new - old) * (new < old)) % 5 == 0).all()
+        views.append(np.column_stack([masks, total, g, fresh]))
+    assert same(views)
+
+
+def test_picking_among_groups() -> None:
+    """Two groups of two: E of the winners is right, and both members' messages are uniform whatever the turns and values."""
+    field = Field((5,))
+    drawn = coins(range(5), range(5))  # pad, zero-share
+    generator = np.random.default_rng(1)
+    sizes = np.full((len(drawn), 2), 2, dtype=np.int32)
+    for _ in range(60):
+        y, rho = generator.integers(0, 5, (2, 4)).astype(np.uint32)
+        places, turns = generator.integers(0, 2, (2, 2)).astype(np.int32)
+        forms = [np.tile(part[None, :, None], (len(drawn), 1, 1)) for part in (rho, y)]
+        dealt = steps.pick(forms[0], np.tile(places, (len(drawn), 1)), sizes)
+        share = np.broadcast_to(generator.integers(0, 5, dealt.shape[1:]).astype(np.uint32), dealt.shape)
+        pad, zero = drawn[:, :1].astype(np.uint32), drawn[:, 1:].astype(np.uint32)
+        one, two = (
+            steps.answer_pick(field, forms[1], np.tile(turns, (len(drawn), 1)), sizes, part, pad, mask, first)
+            for part, mask, first in ((share, zero.copy(), True), ((dealt + 5 - share) % 5, (5 - zero) % 5, False))
+        )
+        a, b = (places - turns) % 2
+        winner = int(y[2 * a + b]) - int(rho[2 * a + b])
+        assert ((pad.astype(int) + one + two - winner) % 5 == 0).all()
+        assert len(np.unique(np.column_stack([one, two]), axis=0)) == 25
+
+
+def test_the_search_shows_the_index_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All bits that the product's search reveals, block ends and rows of the block, are a function of the index, which is the
+    reference's draw; the members' blinds that come with them are uniform (`test_both_messages_of_a_comparison`)."""
+    terms = Terms(Field.of(1), 4, 2, 3, 2, draw_bits=3)
+    revealed: list[tuple[bool, ...]] = []
+    reveal = Referee.reveal
+
+    def noted(self: Referee, bits: Any) -> Talk[Any]:
+        found = yield from reveal(self, bits)
+        revealed.append(tuple(found.tolist()))
+        return found
+
+    monkeypatch.setattr(Referee, "reveal", noted)
+    seen: dict[int | None, set[tuple[tuple[bool, ...], ...]]] = {}
+    for weights in product(range(3), repeat=4):
+        for seed in range(3):
+            u = Coins(b"%d" % seed).below("x", 1 << 3)
+            pads = np.random.default_rng(seed).integers(0, terms.field.modulus, 4).tolist()
+
+            def script(side: Side, u: int = u, weights: Any = weights, pads: Any = pads) -> Talk[Any]:
+                masks = [y - w for y, w in zip(pads, weights, strict=True)]
+                squares = residues(terms.field, masks if side.serves else pads)
+                return (yield from seeding._draws(side, terms.field, (u,), squares))
+
+            revealed.clear()
+            found = converse(terms, script)
+            index = reference.draw(weights, Coins(b"%d" % seed), "x", 3)
+            assert all(rows == (index,) for rows in found)
+            seen.setdefault(index, set()).add(tuple(revealed))
+    assert set(seen) == {None, 0, 1, 2, 3}
+    assert all(len(views) == 1 for views in seen.values())
+
+
+@pytest.mark.parametrize("members", [2, 3])
+def test_fewer_than_all_shares_are_uniform(members: int) -> None:
+    """Any t of t+1 shares of dealt bits, digits and residues: the same distribution whatever was dealt."""
+    small = 3
+    terms = Terms(Field((3,)), 3, 2, 1, members, small=small)
+    drawn = coins(*[range(small)] * (members - 1))
+    streams = [drawn[:, j].astype(np.uint8) for j in range(members - 1)]
+    for who in combinations(range(members), members - 1):
+        views = []
+        for bit in range(2):
+            last = steps.deal_bits(small, np.full(len(drawn), bit, dtype=np.uint8), streams)
+            views.append(np.column_stack([*streams, last])[:, who].astype(np.int64))
+        assert same(views)
+        views = []
+        for mask in range(3):
+            digits = steps.digits_of(terms.field, np.full((len(drawn), 1), mask, dtype=np.uint32))
+            shares = np.stack([tiled(np.tile(stream, (3, 1))) for stream in streams])
+            last = untiled(steps.deal_digits(terms, digits, shares), 3)[:, 0]  # the first threshold
+            views.append(np.column_stack([*streams, last])[:, who].astype(np.int64))
+        assert same(views)
