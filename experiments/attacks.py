@@ -30,7 +30,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from experiments import lattice, recovery, yes_no
+from experiments import lattice, output, recovery, yes_no
 from experiments.recovery import Floats
 from experiments.transcript import Integers, Setting, Transcript, record
 
@@ -312,8 +312,7 @@ def command(as_json: bool, out: Path | None) -> None:
     if out is not None:
         from experiments import attack_plots
 
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "attacks.json").write_text(json.dumps(rows, indent=2) + "\n")
+        output.write_text(out / "attacks.json", json.dumps(rows, indent=2) + "\n")
         for path in attack_plots.write(drawn, out):
             console.print(f"wrote {path}", highlight=False)
     if as_json:

@@ -8,7 +8,6 @@ from math import sqrt
 from typing import Any
 
 Row = dict[str, Any]
-TABLES = ("table1", "table2", "table3")
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,11 @@ from experiments.mixtures import deal, mixture
 from experiments.tables import gather
 from experiments.timing import clock
 from experiments.workload import Size
-from secfc import assignments, central, federation, fixedpoint, parallel, plan
-from secfc.lloyd import Clustering
+from secfc.agreement import plan
+from secfc.coding import parallel
+from secfc.kmeans import assignments, central, fixedpoint
+from secfc.kmeans.lloyd import Clustering
+from secfc.protocol import memory
 
 Labels = npt.NDArray[np.int32]
 Row = dict[str, Any]
@@ -109,32 +112,31 @@ def k_fed(job: Job) -> Row:
 
 
 def secfc(job: Job, uploads: str) -> Row:
-    """The protocol in memory: all responders' uploads one after another, then the server; masks included if there are."""
+    """The protocol in memory: all clients one after another, then the server, from one assignment to the next; masks included
+    if there are."""
     agreed = job.plan(uploads)
     rounds: list[float] = []
     sent: list[int] = []
     begun, base = [0.0], [job.start]
 
-    def choose(_number: int) -> range:
-        begun[0] = perf_counter()
-        return range(agreed.responders)
-
-    def observe(done: federation.Round) -> None:
+    def observe(done: memory.Round) -> None:
         rounds.append(perf_counter() - begun[0])
         sizes = np.bincount(base[0], minlength=job.size.k)
         words = agreed.shape(job.size.m, sizes, done.columns).layout.words
         told = len(assignments.encode(done.labels, job.size.k, base[0]))
         sent.append(8 * words * agreed.responders + told * job.clients)
         base[0] = done.labels
+        begun[0] = perf_counter()
 
-    def once() -> federation.Result:
+    def once() -> memory.Result:
         base[0] = job.start
         parts = np.array_split(job.quantised, job.clients)
 
         def machine(count: int) -> Clustering:
+            begun[0] = perf_counter()
             return Clustering(count, job.size.k, initial=job.start, max_rounds=job.iterations)
 
-        return federation.run(agreed, parts, machine, choose=choose, observe=observe)
+        return memory.run(agreed, parts, machine, observe=observe)
 
     results = [once() for _ in range(3)]
     return {"seconds": min(rounds), "bytes": round(sum(sent) / len(sent)), "labels": results[-1].labels}

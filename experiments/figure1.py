@@ -25,7 +25,7 @@ from experiments.mixtures import deal, mixture
 from experiments.output import Cells, Row
 from experiments.timing import Action, Seconds, clock, interleaved
 from experiments.workload import Parties, Size, Workload
-from secfc import parallel
+from secfc.coding import parallel
 
 PAPER_SECONDS = 16.0
 BASE = {"n": 10, "d": 20, "m": 1000}

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from experiments.contest import Job
-from secfc import local, parallel
+from secfc import local
+from secfc.coding import parallel
 
 Row = dict[str, Any]
 MODULUS = (1 << 63) - 25  # prime, and above m²·d·(2η)² at these sizes

@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.workload import Size
-from secfc import local, plan
+from secfc import local
+from secfc.agreement import plan
 
 REFERENCE = Size(16384, 100, 16)
 FEDERATIONS = ((5, 1), (16, 5))  # clients, privacy

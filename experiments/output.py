@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import os
 import platform
@@ -24,7 +25,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from secfc import parallel
+from secfc import atomicfile
+from secfc.coding import parallel
 
 Row = dict[str, Any]
 Tick = Callable[[str], None]
@@ -83,19 +85,23 @@ class Cells:
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".part")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    atomicfile.write(path, [text.encode("utf-8")], mode=0o666)
+
+
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """One line per row, under the names of all their columns."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(key for row in rows for key in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
 
 
 def write(folder: Path, name: str, asked: Row, rows: Sequence[Row]) -> Row:
     """DIR/NAME.json and DIR/NAME.csv; returns what the JSON holds."""
     result: Row = {"experiment": name, "asked": asked, "machine": machine(), "rows": list(rows)}
     write_text(folder / f"{name}.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
-    with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(dict.fromkeys(key for row in rows for key in row)))
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(folder / f"{name}.csv", rows)
     return result
 
 

@@ -25,7 +25,7 @@ from experiments.contest import Job
 from experiments.output import Cells, Row
 from experiments.timing import quietness
 from experiments.workload import Size
-from secfc import parallel
+from secfc.coding import parallel
 
 SIZES, QUICK = (Size(10000, 100, 4), Size(16384, 100, 16)), (Size(600, 20, 4),)
 ITERATIONS, QUICK_ITERATIONS = 3, 2

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from experiments import modular
 from experiments.transcript import Column, Integers, Transcript
-from secfc.lagrange import basis
+from secfc.coding.lagrange import basis
 
 Floats = npt.NDArray[np.float64]
 

@@ -8,7 +8,6 @@ arrays that `Plan.cost` counts.
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 import tracemalloc
@@ -22,10 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import network as over_network
+from experiments import output
 from experiments.timing import Action, Seconds, clock, interleaved, ratio, typical
 from experiments.workload import CLIENTS, PRIVACY, Size, Workload
-from secfc import parallel
-from secfc.distances import CodedClusters
+from secfc.coding import parallel
+from secfc.kmeans.distances import CodedClusters
 
 SIZES = (Size(1000, 20, 4), Size(10000, 100, 4), Size(16384, 100, 16), Size(23832, 784, 4), Size(100000, 100, 16))
 REFERENCE = Size(16384, 100, 16)
@@ -185,12 +185,8 @@ def run(quick: bool, console: Console) -> list[Row]:
 
 def write(rows: Sequence[Row], folder: Path, name: str) -> None:
     """The rows as JSON and CSV."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(rows, indent=2) + "\n")
-    with (folder / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    output.write_text(folder / f"{name}.json", json.dumps(rows, indent=2) + "\n")
+    output.write_csv(folder / f"{name}.csv", rows)
 
 
 def table(rows: Sequence[Row]) -> Table:

@@ -21,10 +21,12 @@ from experiments import kmeans_fed, output, plots
 from experiments.accuracy import accuracy, mean_std
 from experiments.mixtures import Rows, deal
 from experiments.output import Cells, Row, Tick
-from secfc import central, federation, fixedpoint, plan
-from secfc.coins import Coins
+from secfc.agreement import plan
 from secfc.errors import JobFailed
-from secfc.lloyd import Clustering
+from secfc.kmeans import central, fixedpoint
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.lloyd import Clustering
+from secfc.protocol import memory
 
 Labels = npt.NDArray[np.int32]
 START = "separation"
@@ -84,7 +86,7 @@ class Run:
     def secfc(self, most: int) -> Row:
         """The whole protocol on rows dealt by k′; raises JobFailed unless all labels equal central Lloyd's."""
         parts = deal(self.rows.truth, self.setting.clients, most, self.seed)
-        result = federation.run(self.plan(), [self.quantised[at] for at in parts], self._machine, positions=parts)
+        result = memory.run(self.plan(), [self.quantised[at] for at in parts], self._machine, positions=parts)
         expected = self.reference()
         differ = int((result.labels != expected.labels).sum())
         if differ or result.rounds != expected.rounds:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from statistics import median
 
-from secfc import parallel
+from secfc.coding import parallel
 
 Seconds = dict[str, float]
 Action = Callable[[], Seconds]

@@ -1,25 +1,34 @@
 """What an adversary holds after a real run of the protocol: everything the server received, and one client's memory.
 
-The run is `secfc.federation.run` with a tap on the server's side; the insider is an ordinary client that also remembers
-what it was asked. The true rows are here too, to measure how far an attack got; no attack reads them.
+The run is that of the real machines in `secfc.protocol.memory`, with an eye on what reaches the server; the insider is an
+ordinary client whose memory is read too. The true rows are here as well, to measure how far an attack got; no attack reads
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from secfc import federation, fixedpoint, plan, prg
-from secfc.coins import Coins
-from secfc.decoding import Distances
-from secfc.federation import Member
-from secfc.field import Words
-from secfc.leakage import Leakage
-from secfc.lloyd import Clustering, Request
-from secfc.masks import neighbours
+from secfc.agreement import plan
+from secfc.coding import prg
+from secfc.coding.field import CHUNK_WORDS, Words
+from secfc.kmeans import fixedpoint
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.decoding import Decoder, Distances
+from secfc.kmeans.lloyd import Clustering, Question
+from secfc.privacy import keys, masks
+from secfc.privacy.leakage import Leakage
+from secfc.privacy.masks import neighbours
+from secfc.protocol.client.participant import Participant
+from secfc.protocol.effects import Send
+from secfc.protocol.memory import Memory
+from secfc.protocol.parcels import Kind, Parcel, Whole, to_words
+from secfc.protocol.server.rounds import Attempt
 
 Integers = npt.NDArray[np.int64]
 
@@ -68,24 +77,35 @@ class Column:
         return int(self.group.sum())
 
 
-class Insider(Member):
-    """A client that follows the protocol and keeps what it sees: its shares of all rows, its own rows, its mask keys."""
+class Insider:
+    """A client that follows the protocol, and what it holds: its shares of all rows, its own rows, its mask keys."""
 
-    def __init__(self, member: Member, own: Integers, own_rows: Integers) -> None:
-        vars(self).update(vars(member))
+    def __init__(self, agreed: plan.Plan, own: Integers, own_rows: Integers) -> None:
+        self.index = 0
         self.own, self.own_rows = own, own_rows
-        self.keys: list[list[tuple[bytes, int]]] = []  # one entry a request: it is always among the first R
+        self.keys: list[list[tuple[bytes, int]]] = []  # one entry per request: it is always among the first R
+        self._plan = agreed
+        self._client: Participant | None = None
 
-    def answer(self, request: Request, session: bytes, responders: tuple[int, ...], attempt: int) -> Words:
-        """As every client answers."""
-        if self.plan.masked:
-            self.keys.append(self.mask_keys(request, session, responders, attempt))
-        return super().answer(request, session, responders, attempt)
+    def remember(self, client: Participant, parties: Sequence[tuple[str, bytes]], attempt: Attempt) -> None:
+        """A request has come: the keys of its masks for it. `parties` are all clients with their public keys."""
+        self._client = client
+        if not self._plan.masked:
+            return
+        question = attempt.question
+        columns = self._plan.shape(len(question.labels), question.sizes, question.columns).columns
+        context = masks.Context(
+            client.session, self._plan.digest, *attempt.name, attempt.responders, attempt.digest, columns
+        )
+        pairs = keys.pair_keys(client.site.secrets.x25519, client.session, parties, self.index)
+        self.keys.append(masks.signed_keys(self.index, self._plan.wishes.privacy, context, pairs))
 
     def shares(self, lane: int) -> Integers:
         """Its share of every row: f_i(α) of a lane, (m, s)."""
-        coded = self._clusters.coded
-        return coded.matrix[lane, :, : coded.length].astype(np.int64) % coded.field.primes[lane]
+        if self._client is None:
+            raise RuntimeError("nothing was asked yet")
+        coded = self._client.coded
+        return np.asarray(coded.matrix[lane, :, : coded.length].astype(np.int64) % coded.field.primes[lane])
 
 
 class Transcript:
@@ -93,13 +113,24 @@ class Transcript:
 
     def __init__(self, agreed: plan.Plan, rows: Integers, insider: Insider) -> None:
         self.plan, self.rows, self.insider = agreed, rows, insider
-        self.requests: list[Request] = []
+        self.requests: list[Question] = []
         self.uploads: list[dict[int, Words]] = []
         self._flat: dict[tuple[int, bool], Integers] = {}
 
-    def tap(self, request: Request, uploads: dict[int, Words]) -> None:
-        self.requests.append(request)
-        self.uploads.append(uploads)
+    def asked(self, memory: Memory, attempt: Attempt) -> None:
+        """The server asks."""
+        members = memory.server.job.members.items()
+        parties = [(name, member.introduction.x25519) for name, member in members if member.introduction]
+        self.insider.remember(memory.clients[memory.federation.roster[self.insider.index]], parties, attempt)
+        self.requests.append(attempt.question)
+        self.uploads.append({})
+
+    def sent(self, memory: Memory, sender: str, send: Send) -> Send:
+        """Something goes by: uploads are kept, in the order of the roster."""
+        if isinstance(send.message, Parcel) and send.message.kind is Kind.UPLOAD and isinstance(send.body, Whole):
+            self.uploads[-1][memory.federation.roster.index(sender)] = to_words(send.body.data)
+            self.uploads[-1] = dict(sorted(self.uploads[-1].items()))
+        return send
 
     def columns(self, steps: int | None = None) -> list[Column]:
         """The groups asked for in the first steps, in order."""
@@ -134,7 +165,13 @@ class Transcript:
         """d′ (m, columns) of a step, the exact whole numbers that the server decodes."""
         request = self.requests[step]
         distances = Distances(self.plan.field, len(self.rows), self.plan.wishes.clusters)
-        federation.decode(self.plan, request, self.uploads[step], distances)
+        shape = self.plan.shape(len(self.rows), request.sizes, request.columns)
+        responders = tuple(self.uploads[step])
+        decoder = Decoder(shape, responders, None if self.plan.masked else self.plan.code.weights(responders))
+        for j, words in self.uploads[step].items():
+            for first in range(0, len(words), CHUNK_WORDS):
+                decoder.add(j, first, words[first : first + CHUNK_WORDS])
+        decoder.finish(distances)
         return np.asarray(distances.integers(request.columns), dtype=object)
 
     def values(self, column: Column, lane: int, *, insider: bool) -> tuple[tuple[int, ...], Integers]:
@@ -155,7 +192,7 @@ class Transcript:
         return responders, values
 
     def _residues(self, step: int, unmask: bool) -> Integers:
-        """All residues of a step, (R, rows · residues a row)."""
+        """All residues of a step, (R, rows · residues per row)."""
         if (step, unmask) not in self._flat:
             request = self.requests[step]
             count = self.plan.shape(len(self.rows), request.sizes, request.columns).layout.residues
@@ -192,11 +229,12 @@ def record(setting: Setting, uploads: str, *, jobs: int = 1) -> Transcript:
     rows = fixedpoint.quantise(setting.values, setting.bound, setting.precision)
     positions = [np.arange(j, len(rows), setting.clients) for j in range(setting.clients)]
     parts = [rows[at] for at in positions]
-    members = federation.share(agreed, parts, positions)
-    members[0] = insider = Insider(members[0], positions[0], parts[0])
-    out = Transcript(agreed, rows, insider)
+    seeds = [prg.fresh_key() for _ in parts]
+    out = Transcript(agreed, rows, Insider(agreed, positions[0], parts[0]))
     for job in range(jobs):
-        federation.run(agreed, parts, _machine(setting, job), positions=positions, tap=out.tap, members=members)
+        memory = Memory(agreed, parts, _machine(setting, job), positions=positions, seeds=seeds)
+        memory.alter, memory.asked = partial(out.sent, memory), partial(out.asked, memory)
+        memory.run()
     return out
 
 

@@ -1,4 +1,4 @@
-"""What private ID alignment costs: seconds of one client and of the server, and bytes an ID.
+"""What private ID alignment costs: seconds of one client and of the server, and bytes per ID.
 
 A client's compute is its table, the shares for all n clients, adding up the n shares it gets, and looking up its own IDs in
 the list of all. IDs are dealt evenly, but little depends on that: a table has the same size whatever it holds.
@@ -17,11 +17,12 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.timing import clock, quietness
-from secfc import identifiers, parallel
+from secfc.coding import parallel
+from secfc.coding.field import Words
 from secfc.errors import JobFailed
-from secfc.field import Words
-from secfc.identifiers import ID_BYTES, Ids
-from secfc.union import Peeled, TableShape, Union, peel, union_code
+from secfc.privacy import identifiers
+from secfc.privacy.identifiers import ID_BYTES, Ids
+from secfc.privacy.union import Peeled, TableShape, Union, peel, union_code
 
 Row = dict[str, Any]
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -119,8 +120,8 @@ _TITLES = {
     "server_s": "server, in all",
     "open_s": "  opening the sum",
     "peel_s": "  peeling",
-    "bytes_per_id_and_recipient": "bytes an ID and recipient",
-    "list_bytes_per_id": "bytes an ID of the list",
+    "bytes_per_id_and_recipient": "bytes per ID and recipient",
+    "list_bytes_per_id": "bytes per ID of the list",
     "tables": "tables",
     "quiet": "quiet (1: no other job)",
 }

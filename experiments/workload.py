@@ -19,13 +19,15 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from threadpoolctl import threadpool_limits
 
 from experiments.timing import Seconds, clock
-from secfc import fixedpoint, kernels, parallel, plan, prg
-from secfc.checking import Check
-from secfc.decoding import Decoder, Distances
-from secfc.distances import CodedClusters, Labels, Shape
-from secfc.field import CHUNK_WORDS, Words
-from secfc.lloyd import Clustering
-from secfc.sharing import CodedRows, ShareSet
+from secfc.agreement import plan
+from secfc.coding import kernels, parallel, prg
+from secfc.coding.field import CHUNK_WORDS, Words
+from secfc.coding.sharing import CodedRows, ShareSet
+from secfc.kmeans import fixedpoint
+from secfc.kmeans.decoding import Decoder, Distances
+from secfc.kmeans.distances import CodedClusters, Labels, Shape
+from secfc.kmeans.lloyd import Clustering, solve
+from secfc.privacy.checking import Check
 
 CLIENTS, PRIVACY, SEGMENTS, LANES = 16, 5, 3, 3
 MOVED = 0.05
@@ -246,7 +248,7 @@ class Workload:
         if check is not None and check.liars(0):
             raise RuntimeError("honest uploads do not pass the check")
         decoder.finish(self.distances)
-        machine.absorb(self.distances)
+        machine.absorb(solve(machine.question, self.distances))
         return before, time.perf_counter() - begin
 
     def check(self, sample: int = 50) -> None:

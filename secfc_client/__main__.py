@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
-from secfc import __version__, config, exits, fixedpoint, kernels, kit, logs, plan
-from secfc.config import Federation
-from secfc.errors import ConfigError, DataError, InvalidInput, Refused, WentBack, told
+from secfc import __version__, exits, logs
+from secfc.agreement import plan, policy
+from secfc.agreement.federation import LINK_KEY, SERVER, Federation
+from secfc.agreement.job import AUDIENCES
+from secfc.agreement.policy import TO_NOBODY, Policy
+from secfc.coding import kernels
+from secfc.errors import ConfigError, DataError, InvalidInput, NoSuchJob
+from secfc.kmeans import fixedpoint
 from secfc.lock import Lock
 from secfc.logs import say
-from secfc_client import data, examine, naming, policy
+from secfc.pki import kit
+from secfc.protocol.client.participant import Participant
+from secfc.protocol.client.phases.base import Ended
+from secfc.protocol.messages import Phase
+from secfc_client import data, examine, naming
+from secfc_client.driver import ClientDriver
 from secfc_client.job import Files, Job
-from secfc_client.policy import TO_NOBODY, Policy
-from secfc_client.runner import NewJob, Runner, blame
 from secfc_client.store import Store
 
 log = logging.getLogger("secfc.client")
@@ -35,7 +41,10 @@ log = logging.getLogger("secfc.client")
     help="Where to write the rows with their cluster.",
 )
 @click.option(
-    "--id", "id_column", default=None, help="A column that names rows; kept, not clustered, never sent as it is."
+    "--id",
+    "id_column",
+    default=None,
+    help="Column that names rows: kept in the output, not clustered, never sent as it is.",
 )
 @click.option(
     "--centers",
@@ -46,9 +55,9 @@ log = logging.getLogger("secfc.client")
 )
 @click.option(
     "--open-centers",
-    type=click.Choice(config.AUDIENCES),
+    type=click.Choice(AUDIENCES),
     default=None,
-    help="Whom this site lets see the centres, if federation.toml opens them; default: as policy.toml says.",
+    help="Who may see the centres with this site's consent, if federation.toml opens them; default: as in policy.toml.",
 )
 @click.option(
     "--features",
@@ -64,19 +73,23 @@ log = logging.getLogger("secfc.client")
 )
 @click.option("--require-policy", is_flag=True, help="Do not start without a policy file; an empty one will do.")
 @click.option(
-    "--link-key", type=click.Path(path_type=Path), default=None, help='Key of ids = "linked"; default: KIT/link.key.'
+    "--link-key", type=click.Path(path_type=Path), default=None, help='Key for ids = "linked"; default: KIT/link.key.'
 )
 @click.option(
     "--write-ids", is_flag=True, help="Private membership: write the rows' IDs in this job beside the labels."
 )
-@click.option("--publish-ids", is_flag=True, help="The same, and at the end tell the server which rows are ours.")
+@click.option(
+    "--publish-ids", is_flag=True, help="Like --write-ids, and tell the server at the end which rows are ours."
+)
 @click.option("--state", type=click.Path(path_type=Path), default=None, help="State folder; default: KIT/state.")
-@click.option("--new", is_flag=True, help="Give up an unfinished job that is kept here, and begin a new one.")
+@click.option("--new", is_flag=True, help="Give up the unfinished job that is kept here, and begin a new one.")
 @click.option(
     "--again", is_flag=True, help="Write the labels of the last finished job on these rows again; needs no server."
 )
-@click.option("--bind", default=None, help="Address to listen on; default: as federation.toml says.")
-@click.option("--wait", type=float, default=600.0, show_default=True, help="Seconds to try to reach the server.")
+@click.option("--bind", default=None, help="Address to listen on; default: as in federation.toml.")
+@click.option(
+    "--wait", type=float, default=600.0, show_default=True, help="Seconds to keep trying to reach the server."
+)
 @click.option("--log-format", type=click.Choice(logs.FORMATS), default="text", show_default=True)
 @click.option("--quiet", is_flag=True, help="Warnings and errors only.")
 @click.version_option(__version__, prog_name="secfc-client")
@@ -101,13 +114,13 @@ def command(
     log_format: str,
     quiet: bool,
 ) -> int:
-    """Take part in one clustering job with the rows of FILE, and write them with their cluster. No row leaves this
-    machine but as shares that fewer than t+1 clients cannot read; the server can compute the rows from the distances
-    it gets (docs/privacy.md). Exit codes: 0 done, 2 wrong usage, configuration or
-    data, 3 the server could not be reached or a disk was full, 4 the job failed, 130 or 143 stopped by a signal."""
+    """Take part in one clustering job with the rows of --data, and write them with their cluster to --out. Rows leave
+    this machine only as shares, which fewer than t+1 clients cannot read; the server can compute the rows from the
+    distances it gets (docs/privacy.md). Exit codes: 0 done, 2 wrong usage, configuration or data, 3 the server could
+    not be reached or a disk was full, 4 the job failed, 130 or 143 stopped by a signal."""
     logs.configure(log_format, quiet)
     loaded = kit.load(kit_path)
-    if loaded.party_name == config.SERVER:
+    if loaded.party_name == SERVER:
         raise ConfigError(f"{kit_path} is the server's kit; secfc-client needs a client's")
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
@@ -117,33 +130,36 @@ def command(
     made = plan.of(federation)
     data.preflight_output(out)
     target = centers_path or out.with_name("centers.csv")
-    if federation.centers != TO_NOBODY:
+    if federation.job.centers != TO_NOBODY:
         data.preflight_centers(target, out)
     table = _load(data_path, federation, id_column, features)
     data.preflight_output(out, table)
-    data.check_bounds(table, federation.bound)
-    if len(table) > federation.max_rows:
-        raise DataError(f"{data_path}: {len(table)} rows exceed max_rows = {federation.max_rows} of federation.toml")
-    rows = fixedpoint.quantise(table.features, federation.bound, federation.precision, table.feature_names)
+    data.check_bounds(table, federation.job.bound)
+    if len(table) > federation.job.max_rows:
+        raise DataError(
+            f"{data_path}: {len(table)} rows exceed max_rows = {federation.job.max_rows} of federation.toml"
+        )
+    rows = fixedpoint.quantise(table.features, federation.job.bound, federation.job.precision, table.feature_names)
     loaded.pins.remember(state or kit_path / "state")
-    for warning in examine.warnings(table.features, table.feature_names, federation.precision, federation.uploads):
+    for warning in examine.warnings(table.features, table.feature_names, federation.job.precision, federation.uploads):
         say(log, warning, level=logging.WARNING)
     store = Store(state or kit_path / "state")
     if (write_ids or publish_ids) and not made.private:
         raise InvalidInput('rows have IDs only where membership = "private"; leave out --write-ids and --publish-ids')
-    ids = naming.linked_ids(table, link_key or kit_path / config.LINK_KEY) if federation.ids == "linked" else None
+    ids = naming.linked_ids(table, link_key or kit_path / LINK_KEY) if federation.job.ids == "linked" else None
 
     address = bind or federation.client(loaded.party_name).bind
     files = Files(data_path, out, target)
-    job = Job(loaded, made, rules, table, rows, ids, store, files, address, wait, write_ids, publish_ids)
+    job = Job(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids)
     if again and (new or publish_ids):
-        raise InvalidInput("--again only writes labels once more; leave out --new and --publish-ids")
+        raise InvalidInput("--again only writes the labels again; leave out --new and --publish-ids")
     if again:
         job.write_again()
         return 0
     with Lock(store.folder, "secfc-client"):  # before anything there is changed
-        kernels.warm()  # before anybody waits for us: compiling holds up every other thread, and links seem broken
-        return asyncio.run(_run(job, new, (log_format, quiet)))
+        # before anybody waits for us: compiling holds up every other thread, and links seem broken
+        kernels.warm(with_sealed=made.wishes.uploads == "sealed")
+        return asyncio.run(_run(job, address, new, (log_format, quiet)))
 
 
 def _rules(kit_path: Path, chosen: Path | None, required: bool, open_centers: str | None) -> Policy:
@@ -162,8 +178,8 @@ def _rules(kit_path: Path, chosen: Path | None, required: bool, open_centers: st
 def _load(path: Path, federation: Federation, id_column: str | None, features: str | None) -> data.Table:
     table = data.load(
         path,
-        feature_count=federation.features,
-        feature_names=federation.feature_names,
+        feature_count=federation.job.features,
+        feature_names=federation.job.feature_names,
         id_column=id_column,
         chosen=None if features is None else [name.strip() for name in features.split(",")],
     )
@@ -171,61 +187,41 @@ def _load(path: Path, federation: Federation, id_column: str | None, features: s
     return table
 
 
-async def _run(job: Job, new: bool, style: tuple[str, bool]) -> int:
-    stopped, store = exits.stop_signals(), job.store
-    participant, runner = job.prepare(new=new)
+async def _run(job: Job, bind: str, new: bool, style: tuple[str, bool]) -> int:
+    stopped = exits.stop_signals()
+    participant, disk = job.prepare(new=new)
     job.hint()
-    if store.written and job.only_goodbye_left(runner):  # an earlier process was killed before it could end
-        over = asyncio.create_task(runner.conclude())
-        if not await _wait(over, stopped, runner, style):
-            return stopped.result()
-        ended = over.result()
-        store.finish(keep=job.keeps_shares)
-        if ended:
-            say(log, "the labels were written before; the job is over", file=job.files.labels)
-            return 0
-        if runner.publishes is not None:
-            say(log, "the server runs another job; the IDs of the last one are not published", level=logging.WARNING)
-        participant, runner = job.prepare()
     while True:
-        task = asyncio.create_task(runner.run(partial(job.finish, participant, runner)))
-        if not await _wait(task, stopped, runner, style):
-            await runner.stop("stopped by its operator")
+        leaving = participant.phase is Phase.FINISHED  # an earlier process was killed before it could end
+        task = asyncio.create_task(ClientDriver(job.kit, participant, disk, bind).run(stopped))
+        ended = await _watched(task, participant, style)
+        if stopped.done() and ended.error is not None:
             logs.last_words("stopped; start the same command again to go on", code=stopped.result(), error=False)
             return stopped.result()
-        error = task.exception()
-        if not isinstance(error, NewJob):
+        if not isinstance(ended.error, NoSuchJob):
             break
-        if store.written:
-            say(log, "the server has forgotten the last job; what was left of it is not done", level=logging.WARNING)
+        if leaving and job.publish_ids:
+            say(log, "the server runs another job; the IDs of the last one are not published", level=logging.WARNING)
         say(log, "the server begins a new job", shares="kept" if job.keeps_shares else "fresh")
-        store.finish(keep=job.keeps_shares)
-        participant, runner = job.prepare()
-    if error is not None:
-        known = blame(error)
-        refused = isinstance(known, Refused | WentBack)
-        await runner.stop(told(known) if known else "an unexpected error", refused=refused)
-        raise known or error
-    if await runner.done():
-        store.finish(
-            keep=job.keeps_shares
-        )  # last of all: until the server knows, the same command must be able to go on
+        job.store.finish(keep=job.keeps_shares)
+        participant, disk = job.prepare()
+    if ended.error is not None:
+        raise ended.error
+    if not ended.untold:  # last of all: until the server knows, the same command must be able to go on
+        job.store.finish(keep=job.keeps_shares)
+    if leaving:
+        say(log, "the labels were written before; the job is over", file=job.files.labels)
     return 0
 
 
-async def _wait(task: asyncio.Task[Any], stopped: asyncio.Future[int], runner: Runner, style: tuple[str, bool]) -> bool:
-    """Until the task is done, with its progress on a terminal; False: a signal came first, and it is cancelled."""
+async def _watched(task: asyncio.Task[Ended], participant: Participant, style: tuple[str, bool]) -> Ended:
+    """Until the task is done, with its progress on a terminal."""
     with logs.terminal(*style) as line:
-        while not task.done() and not stopped.done():
-            waits: set[asyncio.Future[Any]] = {task, stopped}
-            await asyncio.wait(waits, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+        while not task.done():
+            await asyncio.wait({task}, timeout=0.2)
             if line is not None:
-                line.update(runner.line)
-    if not task.done():
-        task.cancel()
-        await asyncio.wait({task}, timeout=5.0)
-        return False
-    return True
+                line.update(participant.line())
+    return task.result()
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ in whatever order the file has them; the federation, the session and the noise a
 the same directions; since nobody can know, they are added up. Rows of which one has changed are other rows: they have an
 entry of their own, and begin at zero.
 
-Counted are ranks of the meter (`secfc.leakage`): r of them make r − 1 directions known. An entry is on disk before an answer
+Counted are ranks of the meter (`leakage`): r of them make r − 1 directions known. An entry is on disk before an answer
 leaves. A damaged file is an error, never a zero.
 """
 
@@ -28,7 +28,7 @@ from secfc.framing import framed
 
 FILE = "budget.json"
 _VERSION = 1
-_RESET = "put back a copy of it, or let a person decide to count from zero: secfc budget --kit KIT --reset"
+_RESET = "restore a copy of it, or decide to count from zero: secfc budget --kit KIT --reset"
 
 
 @dataclass(frozen=True)

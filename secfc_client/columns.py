@@ -32,14 +32,14 @@ def floats(path: Path, name: str, column: pa.ChunkedArray) -> NDArray[np.float64
     elif pa.types.is_decimal(column.type):
         column = pc.cast(column, pa.string())  # parsing rounds correctly, a cast from decimal may not
     if (row := _first(_blank(column))) is not None:
-        raise cell_error(path, row, name, "the value is missing; fill it or leave the row out")
+        raise cell_error(path, row, name, "the value is missing; fill it in or leave out the row")
     if pa.types.is_string(column.type) and not _parses(column):
         if not _is_boolean(column):
             raise cell_error(path, _first_unparsed(column), name, f"not a number; {HINT}")
         column = pc.equal(pc.ascii_lower(column), "true")
     values: NDArray[np.float64] = pc.cast(column, pa.float64(), safe=False).to_numpy()
     if (bad := np.flatnonzero(~np.isfinite(values))).size:
-        raise cell_error(path, int(bad[0]), name, "not a finite number; fill it or leave the row out")
+        raise cell_error(path, int(bad[0]), name, "not a finite number; fill it in or leave out the row")
     if (bad := _inexact(column, values)).size:
         raise cell_error(path, int(bad[0]), name, "float64 cannot hold this integer exactly; rescale it")
     return values

@@ -76,7 +76,7 @@ def check_bounds(table: Table, bound: float) -> None:
     outside = ~(np.abs(table.features) <= bound)
     if count := int(np.count_nonzero(outside)):
         row, column = divmod(int(np.argmax(outside)), outside.shape[1])
-        what = f"the value is outside ±{bound:g} ({count} such in all)"
+        what = f"the value is outside ±{bound:g} ({count} such values in all)"
         cure = "agree on a larger bound in federation.toml, or rescale the data"
         raise cell_error(table.path, row, table.feature_names[column], f"{what}; {cure}")
 
@@ -140,21 +140,21 @@ def preflight_output(out: Path, table: Table | None = None) -> None:
 def preflight_centers(path: Path, out: Path) -> None:
     """The same for the file of the centres, which is CSV and not the labels' file."""
     if not path.name.lower().endswith(".csv"):
-        raise DataError(f"{path}: the centres are written as CSV; choose a --centers that ends with .csv")
+        raise DataError(f"{path}: the centres are written as CSV; choose a --centers file that ends with .csv")
     preflight_output(path)
     if path.resolve() == out.resolve():
-        raise DataError(f"{path}: is the file of the labels too; choose another --centers")
+        raise DataError(f"{path}: is also the file of the labels; choose another --centers")
 
 
 def _check_agreed(chosen: Sequence[str] | None, agreed: Sequence[str] | None) -> None:
     """Columns that one client takes in another order, or others, would be taken for the rest's."""
     if chosen is None or agreed is None or list(chosen) == list(agreed):
         return
-    how = "in another order" if sorted(chosen) == sorted(agreed) else "which are not"
+    how = "in another order than" if sorted(chosen) == sorted(agreed) else "which are not"
     names = ", ".join(map(shown, agreed))
     raise DataError(
-        f"--features names {', '.join(map(shown, chosen))}, {how} the features of federation.toml, {names}; leave --features"
-        " out, columns are found by name in any order (rename those of the file that are called otherwise)"
+        f"--features names {', '.join(map(shown, chosen))}, {how} the features of federation.toml, {names}; leave out"
+        " --features: columns are found by name, in any order (rename columns of the file that have other names)"
     )
 
 
@@ -195,13 +195,13 @@ def _check_choice(path: Path, rows: pa.Table, names: list[str], count: int, id_c
     if len(names) != count:
         text = ", ".join([shown(name) for name in names if not is_numeric(path, rows[name])][:5])
         hint = _delimiter_hint(names) or (f"; not numeric: {text} ({HINT})" if text else "")
-        raise DataError(f"{path}: {len(names)} feature columns, the federation has {count} features{hint}")
+        raise DataError(f"{path}: {len(names)} feature columns, but the federation has {count} features{hint}")
 
 
 def _output_suffix(out: Path) -> str:
     suffix = suffix_of(out)
     if not os.path.isdir(out.parent):
-        raise DataError(f"{out}: the folder {out.parent} does not exist; make it first")
+        raise DataError(f"{out}: the folder {out.parent} does not exist; create it first")
     if os.path.isdir(out):
         raise DataError(f"{out}: is a folder; give a file name")
     return suffix

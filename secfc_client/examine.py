@@ -54,8 +54,8 @@ def coarse_text(found: Sequence[Coarse], precision: int) -> str:
     enough = max(one.enough for one in found)
     return (
         f"precision = {precision} is too coarse for {what}: standard deviation in quantisation steps, which should be"
-        f" {LEAST_STEPS:g} or more; agree on precision = {enough} in federation.toml or rescale the column, else rounding"
-        " changes the clusters"
+        f" {LEAST_STEPS:g} or more; agree on precision = {enough} in federation.toml or rescale the column, or rounding"
+        " will change the clusters"
     )
 
 
@@ -73,7 +73,8 @@ def warnings(features: Features, names: Sequence[str], precision: int, uploads: 
     """Everything that is worth a warning, one line each."""
     rough, few = coarse(features, names, precision), few_values(features, names)
     lines = [coarse_text(rough, precision)] if rough else []
-    return lines + ([few_values_text(few, uploads)] if few else [])
+    shown = few and uploads != "sealed"  # no distances are shown then
+    return lines + ([few_values_text(few, uploads)] if shown else [])
 
 
 def _listed(items: Sequence[str]) -> str:

@@ -1,36 +1,35 @@
-"""What a client does with its files around a job: secrets and counts before, labels and centres after it.
-
-At the end, in this order, and each noted as soon as it is done: labels, centres, IDs if they are published, "done" at the
-server; then the state is cleared. A process that is killed in between leaves the rest to the next one.
-"""
+"""What a client does with its files around a job: secrets and counts before, labels and centres after it."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from secfc import identifiers, kit, textfile
-from secfc.centers import Opened
+from secfc import textfile
+from secfc.agreement.plan import Plan
+from secfc.agreement.policy import TO_NOBODY, Policy
 from secfc.errors import ConfigError
-from secfc.identifiers import Ids
-from secfc.kit import Kit
 from secfc.logs import say
-from secfc.plan import Plan
+from secfc.pki import kit
+from secfc.pki.kit import Kit
+from secfc.privacy import identifiers
+from secfc.privacy.identifiers import ID_BYTES, Ids
+from secfc.protocol.client.guard import Guard
+from secfc.protocol.client.participant import Participant
+from secfc.protocol.client.site import Site
+from secfc.protocol.effects import Drop, Put
 from secfc_client import budget, data, keptlabels, naming
 from secfc_client.data import Table
-from secfc_client.guard import Guard
 from secfc_client.keptlabels import Kept
-from secfc_client.opening import Opener
-from secfc_client.participant import Participant
-from secfc_client.policy import TO_NOBODY, Policy
-from secfc_client.runner import Runner
-from secfc_client.store import Store, Written
+from secfc_client.store import Store
 
 log = logging.getLogger("secfc.client")
 _CURE = "choose another --centers"
@@ -57,7 +56,6 @@ class Job:
     ids: Callable[[bytes], Ids] | None
     store: Store
     files: Files
-    bind: str
     wait: float
     write_ids: bool
     publish_ids: bool
@@ -67,67 +65,58 @@ class Job:
         """Whether what we hold may serve the next job; slots are another order of rows in every job."""
         return self.rules.keep_shares and not self.plan.private
 
-    @property
-    def opens(self) -> bool:
-        """Whether the federation opens the centres to anybody."""
-        return self.kit.federation.centers != TO_NOBODY
-
-    def prepare(self, *, new: bool = False) -> tuple[Participant, Runner]:
-        """A machine with the secrets kept here, or with fresh ones, and what drives it. `new`: with fresh ones, whatever is
-        left of another job."""
-        federation, store, name = self.kit.federation, self.store, self.kit.party_name
+    def prepare(self, *, new: bool = False) -> tuple[Participant, Disk]:
+        """A machine with the secrets kept here, or with fresh ones, and where it keeps things. `new`: with fresh ones,
+        whatever is left of another job."""
+        federation, store = self.kit.federation, self.store
         if new and store.begun:
             say(log, "what was left of an unfinished job is given up", level=logging.WARNING, state=store.folder)
-        secrets = store.secrets(naming.subject(federation.digest(), self.table), self.rows, new=new)
-        guard = Guard(federation, self.plan, self.rules, store.given())
+        secrets = store.secrets(naming.subject(federation.agreed(), self.table), self.rows, new=new)
+        kept = store.kept()
+        guard = Guard(federation, self.plan, self.rules, kept.get("given", b""))
         account = self._account()
         guard.charge(account.before(store.holder, guard.ranks))
-        verify = kit.verifier(self.kit)
-        columns = self.table.feature_names
-        participant = Participant(
-            federation,
-            self.plan,
-            name,
-            self.rows,
-            secrets,
-            verify,
-            self.ids,
+        site = Site(
+            federation=federation,
+            plan=self.plan,
+            name=self.kit.party_name,
+            rows=self.rows,
+            secrets=secrets,
             guard=guard,
-            columns=columns,
-            past=store.past(),
+            verify=kit.verifier(self.kit),
+            sign=self.kit.sign,
+            certificate=self.kit.certificate_pem,
+            instance=os.urandom(16),
+            chance=random.SystemRandom(),
+            ids=self.ids,
+            columns=self.table.feature_names,
+            patience=self.wait,
+            publishes=self.publish_ids,
         )
-        return participant, Runner(self.kit, participant, store, self.bind, self.wait, account=account)
+        leaving = self._only_goodbye_left(kept)
+        participant = Participant(site, kept=kept, resumed=store.resumed, leaving=leaving, now=time.monotonic())
+        return participant, Disk(self, account)
 
     def _account(self) -> budget.Account:
         key = budget.key_of(self.table.feature_names, self.table.features)
         entry = budget.Entry(0, "", len(self.table), len(self.table.feature_names), self.files.rows.name)
         return budget.Account(self.store.folder, key, entry)
 
-    # --- the end -------------------------------------------------------------------------------------------------------
+    def _only_goodbye_left(self, kept: dict[str, bytes]) -> tuple[bytes, Ids | None] | None:
+        """An earlier process wrote the labels: whether all that is left is to tell the server so, and publish IDs. Labels
+        that were lost meanwhile are written again."""
+        written = kept.get("written", b"")
+        if len(written) != 64:
+            return None
+        last = keptlabels.of_session(self.store.folder, written[:32])
+        if last is not None and last.table == keptlabels.table_key(self.table) and not self.files.labels.exists():
+            self.write(last)
+        opens = self.kit.federation.job.centers != TO_NOBODY
+        if not self.files.labels.exists() or (opens and "centers-done" not in kept):
+            return None
+        return written[:32], last.ids if last is not None and self.publish_ids else None
 
-    async def finish(self, participant: Participant, runner: Runner) -> None:
-        """The labels first: they do not depend on anybody's consent. Then the centres."""
-        ids = participant.ids if self.plan.private else None
-        own = Kept(participant.session, keptlabels.table_key(self.table), participant.own_labels(), ids)
-        now = Written(participant.session, participant.final_digest())
-        # an earlier process may have given its values: the same are given again, but none for another assignment
-        other = self.store.written and self.store.written_for() != now
-        rules = replace(self.rules, open_centers=TO_NOBODY) if other else self.rules
-        runner.publishes = ids if self.publish_ids else None
-        await asyncio.to_thread(self._finish_labels, own, now)
-        if self.opens and not self.store.centers_done:
-            runner.restore_answers()
-            await Opener(self.kit, participant, rules).run(self._write_centers)
-            await asyncio.to_thread(self.store.note_centers)
-
-    def _finish_labels(self, own: Kept, now: Written) -> None:
-        keptlabels.keep(self.store.folder, own)
-        self.write(own)
-        if self.store.written:
-            return
-        if self.opens:
-            textfile.remove(self.files.centers, _CURE)  # an earlier job's centres are not this one's
-        self.store.note_written(now)
+    # --- results -----------------------------------------------------------------------------------------------------------
 
     def write(self, kept: Kept) -> None:
         """Write labels, with the rows' IDs if they are wanted and known."""
@@ -135,22 +124,6 @@ class Job:
         named = identifiers.texts(kept.ids) if wanted and kept.ids is not None else None
         data.write(self.table, kept.labels, self.files.labels, named)
         say(log, "labels written", file=self.files.labels, column=data.cluster_column(self.table))
-
-    def _write_centers(self, opened: Opened) -> None:
-        textfile.write(self.files.centers, opened.table(self.table.feature_names), _CURE)
-        say(log, "centres written", file=self.files.centers, clusters=len(opened.clusters))
-
-    # --- after the end ---------------------------------------------------------------------------------------------------
-
-    def only_goodbye_left(self, runner: Runner) -> bool:
-        """An earlier process wrote the labels: whether all that is left is to tell the server so. Labels that were lost
-        meanwhile are written again."""
-        last = keptlabels.of_session(self.store.folder, self.store.written_for().session)
-        mine = last is not None and last.table == keptlabels.table_key(self.table)
-        if last is not None and mine and not self.files.labels.exists():
-            self.write(last)
-        runner.publishes = last.ids if last is not None and self.publish_ids else None
-        return self.files.labels.exists() and (not self.opens or self.store.centers_done)
 
     def write_again(self) -> None:
         """Write the labels of the last finished job on these rows once more; needs no server."""
@@ -167,3 +140,41 @@ class Job:
                 log,
                 "labels of an earlier job on these rows are kept; secfc-client --again writes them without a new job",
             )
+
+
+class Disk:
+    """Where the machine's values go: the state folder, the budget, and the files that the user asked for."""
+
+    def __init__(self, job: Job, account: budget.Account) -> None:
+        self._job, self._account = job, account
+
+    def get(self, key: str) -> bytes | None:
+        return self._job.store.get(key)
+
+    def put(self, keep: Sequence[Put | Drop]) -> None:
+        """In their order: what is noted is done."""
+        for one in keep:
+            match one:
+                case Put("labels", value):
+                    self._labels(bytes(value))
+                case Put("centers", value):
+                    self._centers(bytes(value))
+                case Put("no-centers"):
+                    textfile.remove(self._job.files.centers, _CURE)
+                case Put("ranks", value):
+                    self._account.spend(int(bytes(value)))
+                case _:
+                    self._job.store.put([one])
+
+    def _labels(self, value: bytes) -> None:
+        job, session, rest = self._job, value[:32], value[32:]
+        middle = 4 * len(job.rows)
+        labels = np.frombuffer(rest[:middle], "<i4").astype(np.int32)
+        ids = np.frombuffer(rest[middle:], "<u8").astype(np.uint64).reshape(-1, ID_BYTES // 8)
+        own = Kept(session, keptlabels.table_key(job.table), labels, ids if job.plan.private else None)
+        keptlabels.keep(job.store.folder, own)
+        job.write(own)
+
+    def _centers(self, text: bytes) -> None:
+        textfile.write(self._job.files.centers, text.decode(), _CURE)
+        say(log, "centres written", file=self._job.files.centers, clusters=text.count(b"\n") - 1)

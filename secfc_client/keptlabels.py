@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from secfc import atomicfile, limits
-from secfc.distances import Labels
 from secfc.errors import ConfigError
 from secfc.framing import framed
-from secfc.identifiers import ID_BYTES, Ids
+from secfc.kmeans.distances import Labels
+from secfc.privacy.identifiers import ID_BYTES, Ids
 from secfc_client.data import Table
 
 _PREFIX, _SUFFIX = "labels-", ".kept"
@@ -91,7 +91,7 @@ def _read(path: Path) -> tuple[float, Kept]:
         kept = Kept(bytes.fromhex(head["session"]), str(head["table"]), labels, ids if head["ids"] else None)
         return float(head["when"]), kept
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ConfigError(f"{path}: damaged; remove it, its labels are lost here") from None
+        raise ConfigError(f"{path}: damaged, so its labels are lost here; remove it") from None
 
 
 def _seal(content: bytes) -> bytes:

@@ -6,10 +6,12 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from secfc import config, identifiers
+from secfc import textfile
+from secfc.agreement.federation import LINK_KEY
 from secfc.errors import ConfigError, InvalidInput
 from secfc.framing import framed
-from secfc.identifiers import Ids
+from secfc.privacy import identifiers
+from secfc.privacy.identifiers import Ids
 from secfc_client.data import Table
 
 
@@ -33,15 +35,13 @@ def subject(federation_digest: bytes, table: Table) -> bytes:
 
 def read_key(path: Path) -> bytes:
     """The key in a file that only its owner may read."""
-    text = config.read_small_file(path, 4096)
+    text = textfile.read_small_file(path, 4096)
     if path.stat().st_mode & 0o077:
         raise ConfigError(f"{path}: others can read it; run: chmod 600 {path}")
     try:
         key = bytes.fromhex(text.decode("ascii").strip())
     except ValueError:
-        raise ConfigError(
-            f"{path}: not a key in hexadecimal digits; get the clients' common {config.LINK_KEY}"
-        ) from None
+        raise ConfigError(f"{path}: not a key in hexadecimal digits; get the clients' common {LINK_KEY}") from None
     if len(key) < identifiers.KEY_BYTES:
         raise ConfigError(f"{path}: a key has at least {2 * identifiers.KEY_BYTES} hexadecimal digits")
     return key

@@ -29,7 +29,7 @@ _BLOCK_BYTES = 1 << 24  # the longest CSV row
 def suffix_of(path: Path) -> str:
     suffix = next((known for known in DELIMITERS if path.name.lower().endswith(known)), None)
     if suffix is None:
-        raise DataError(f"{path}: unknown kind of file; supported are {', '.join(DELIMITERS)}")
+        raise DataError(f"{path}: unknown file type; supported are {', '.join(DELIMITERS)}")
     return suffix
 
 

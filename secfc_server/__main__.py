@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,32 +14,47 @@ import click
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from secfc import __version__, config, exits, kernels, kit, logs, plan, rpc, textfile
-from secfc.errors import ConfigError, InvalidInput, JobFailed, PeerError
-from secfc.kit import Kit
+from secfc import __version__, exits, logs, textfile
+from secfc.agreement import plan
+from secfc.agreement.federation import SERVER
+from secfc.coding import kernels
+from secfc.errors import ConfigError, InvalidInput, JobFailed, PeerError, Unavailable
 from secfc.lock import Lock
 from secfc.logs import say
+from secfc.net import rpc
+from secfc.net.driver import Driver
+from secfc.net.exchange import Exchange
+from secfc.pki import kit
+from secfc.pki.kit import Kit
+from secfc.protocol.effects import Put, Started
+from secfc.protocol.messages import Phase
+from secfc.protocol.server.coordinator import Coordinator
+from secfc.protocol.server.inputs import Stopped
+from secfc.protocol.server.job import Deadlines
+from secfc.protocol.server.snapshot import Snapshot
 from secfc.v1 import secfc_pb2, secfc_pb2_grpc
 from secfc_server import progress, result
-from secfc_server.coordinator import Coordinator, Deadlines, Phase
 from secfc_server.journal import Journal
 from secfc_server.service import Service
 
 log = logging.getLogger("secfc.server")
 CENTERS_FILE = "centers.csv"
 LINGER_SECONDS = 2.5  # after the end, so that clients and `secfc status --watch` hear of it
+LATE_SECONDS = 10.0  # after a failure, for clients that are just coming back: they try at least every 6.5 s
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--kit", "kit_path", required=True, type=click.Path(path_type=Path), help="The server's kit folder.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for result.json; default: the kit.")
 @click.option(
-    "--state", type=click.Path(path_type=Path), default=None, help="Folder of the journal; default: KIT/state."
+    "--state", type=click.Path(path_type=Path), default=None, help="Folder for the journal; default: KIT/state."
 )
 @click.option("--new", is_flag=True, help="Forget an earlier job, finished or not, and begin a new one.")
-@click.option("--bind", default=None, help="Address to listen on; default: as federation.toml says.")
+@click.option("--bind", default=None, help="Address to listen on; default: as in federation.toml.")
 @click.option("--join-timeout", type=float, default=600.0, show_default=True, help="Seconds to wait for all clients.")
-@click.option("--share-timeout", type=float, default=3600.0, show_default=True, help="Seconds the exchange may take.")
+@click.option(
+    "--share-timeout", type=float, default=3600.0, show_default=True, help="Seconds the exchange of shares may take."
+)
 @click.option("--round-timeout", type=float, default=300.0, show_default=True, help="Seconds a round may take.")
 @click.option("--reflection", "reflect", is_flag=True, help="Let tools such as grpcurl list the services.")
 @click.option("--log-format", type=click.Choice(logs.FORMATS), default="text", show_default=True)
@@ -60,12 +76,12 @@ def command(
     as_json: bool,
 ) -> int:
     """Coordinate one clustering job: wait for every client of federation.toml, drive sharing and rounds, write
-    result.json, and end. Killed at any moment, the same command goes on with the
-    job; a finished job says so. Exit codes: 0 done, 2 wrong usage or configuration, 3 a client could not be waited for
-    any longer, 4 the job failed, 130 or 143 stopped by a signal."""
+    result.json, and end. If it is killed, at any moment, the same command goes on with the job; a job that has
+    finished is not run again. Exit codes: 0 done, 2 wrong usage or configuration, 3 a client was too late or a disk was
+    full, 4 the job failed, 130 or 143 stopped by a signal."""
     logs.configure(log_format, quiet)
     loaded = kit.load(kit_path)
-    if loaded.party_name != config.SERVER:
+    if loaded.party_name != SERVER:
         raise ConfigError(f"{kit_path} is the kit of {loaded.party_name}; secfc-server needs the server's")
     if min(join_timeout, share_timeout, round_timeout) <= 0:
         raise InvalidInput("timeouts must be positive numbers of seconds")
@@ -75,38 +91,16 @@ def command(
         raise ConfigError(f"{folder}: no such folder; create it or choose another --out")
     for name in (result.FILE, result.PUBLISHED, CENTERS_FILE):
         textfile.preflight(folder / name, "choose another --out")
-    kernels.warm()  # before anybody is waited for: compiling holds up every other thread
+    # before anybody is waited for: compiling holds up every other thread
+    kernels.warm(with_sealed=made.wishes.uploads == "sealed")
     deadlines = replace(Deadlines(), join=join_timeout, share=share_timeout, round=round_timeout)
     state = state or kit_path / "state"
     lock = Lock(state, "secfc-server")  # before anything there is looked at, let alone removed
     loaded.pins.remember(state)
     journal = _open(state, loaded, new)
-    kept = journal.begin()
-    coordinator = Coordinator(
-        loaded.federation,
-        made,
-        kit.verifier(loaded),
-        deadlines=deadlines,
-        now=time.monotonic(),
-    )
     now = time.monotonic()
-    coordinator.resume(
-        kept.introductions,
-        kept.done,
-        kept.state,
-        kept.records,
-        kept.epoch - 1,
-        now,
-        leakage=kept.leakage,
-        agreed=kept.agreed,
-        coins=kept.coins,
-        opened=kept.opened,
-        published=kept.published,
-        centers=kept.centers,
-        liars=kept.liars,
-        verified=kept.verified,
-    )
-    _tell_resumed(coordinator)
+    verify = kit.verifier(loaded)
+    coordinator = Coordinator(loaded.federation, made, verify, kept=journal.kept(), deadlines=deadlines, now=now)
     job = _Job(loaded, coordinator, journal, folder, bind or loaded.federation.server.bind, log_format, quiet)
     code = asyncio.run(job.run(reflect))
     lock.release()
@@ -120,25 +114,22 @@ def command(
 
 
 def _open(folder: Path, loaded: Kit, new: bool) -> Journal:
-    digest = loaded.federation.digest()
     before = Journal.remove(folder) if new else b""
-    journal = Journal(folder, digest)
+    journal = Journal(folder, loaded.federation.agreed())
     if before:
-        journal.carry(before)
+        journal.put([Put("leakage", before)])
     return journal
 
 
-def _tell_resumed(coordinator: Coordinator) -> None:
-    if coordinator.phase is Phase.FINISHED:
+def _tell_resumed(now: Snapshot) -> None:
+    if now.phase is Phase.FINISHED:
         text = "this job is finished already; use --new for a new one"
-        shown = result.describe(coordinator, 0.0)
+        shown = result.describe(now, 0.0)
         fields = {name: shown[name] for name in ("rounds", "converged", "inertia", "cluster_sizes")}
-        say(log, text, **fields, result=result.FILE, missing=coordinator.missing())
-    elif coordinator.phase is not Phase.JOINING:
-        rounds = coordinator.rounds
-        say(
-            log, "going on with an unfinished job", phase=coordinator.phase.value, round=rounds.version if rounds else 0
-        )
+        say(log, text, **fields, result=result.FILE, missing=now.missing)
+    elif now.phase is not Phase.JOINING:
+        version = now.outcome.version if now.outcome else 0
+        say(log, "going on with an unfinished job", phase=now.phase.value, round=version)
 
 
 class _Job:
@@ -159,17 +150,29 @@ class _Job:
         self._style = (log_format, quiet)
         self._started = time.monotonic()
 
+    def _seen(self) -> Snapshot:
+        return self._coordinator.snapshot(time.monotonic())
+
     def described(self) -> dict[str, object]:
-        return result.describe(self._coordinator, time.monotonic() - self._started)
+        return result.describe(self._seen(), time.monotonic() - self._started)
 
     async def run(self, reflect: bool) -> int:
-        service = Service(self._coordinator, self._journal)
+        driver = Driver(self._coordinator, self._journal, log, look=lambda: service.notify())  # noqa: PLW0108 - made next
+        service = Service(self._coordinator, driver)
+        with suppress(Unavailable):
+            await driver.take(Started())
+        if driver.broken is not None:  # what could not be kept, and why
+            raise driver.broken
+        _tell_resumed(self._seen())
         listener = rpc.server(self._kit)
         secfc_pb2_grpc.add_CoordinatorServicer_to_server(service, listener)
+        exchange = Exchange(self._coordinator, driver, self._kit.federation.name)
+        secfc_pb2_grpc.add_ExchangeServicer_to_server(exchange, listener)
         checks = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(checks, listener)
         if reflect:
-            names = [secfc_pb2.DESCRIPTOR.services_by_name["Coordinator"].full_name, health.SERVICE_NAME]
+            services = secfc_pb2.DESCRIPTOR.services_by_name
+            names = [services["Coordinator"].full_name, services["Exchange"].full_name, health.SERVICE_NAME]
             reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], listener)
         port = rpc.listen(listener, self._kit, self._bind)
         await listener.start()
@@ -177,68 +180,79 @@ class _Job:
         expires, roster = self._kit.expires.date(), self._kit.pins.describe()
         say(log, "listening", bind=self._bind, port=port, expires=expires, roster=roster)
         stopped = exits.stop_signals()
+        ticking = driver.spawn(driver.ticking())
         try:
-            return await self._drive(service, stopped)
+            return await self._drive(driver, service, stopped)
         finally:
+            ticking.cancel()
             await checks.enter_graceful_shutdown()
             await listener.stop(grace=0.5 if stopped.done() else 2.0)
+            driver.end()
 
-    async def _drive(self, service: Service, stopped: asyncio.Future[int]) -> int:
-        monitor = progress.Monitor(self._coordinator)
+    async def _drive(self, driver: Driver, service: Service, stopped: asyncio.Future[int]) -> int:
+        monitor = progress.Monitor(self._seen())
         with logs.terminal(*self._style) as line:
             while not self._over():
-                service.tick()
-                monitor.look(service.now())
+                seen = self._seen()
+                monitor.look(seen, driver.now())
                 if line is not None:
-                    line.update(monitor.line())
+                    line.update(progress.line(seen))
                 await asyncio.wait({stopped}, timeout=0.1)
-                if service.broken is not None:  # like SIGTERM: followers lose the connection, and try on
-                    raise service.broken
+                if driver.broken is not None:  # like SIGTERM: followers lose the connection, and try again
+                    raise driver.broken
                 if stopped.done():
-                    return await self._stop(service, stopped.result())
-            monitor.look(service.now())
+                    return await self._stop(driver, stopped.result())
+            monitor.look(self._seen(), driver.now())
         self._save()
         if self._coordinator.phase is Phase.FINISHED:
-            await self._wait_for_labels(service, stopped)
-            monitor.look(service.now())
+            await self._wait_for_labels(driver, stopped)
+            monitor.look(self._seen(), driver.now())
             self._save()
             self._open_centers()
         await asyncio.wait({stopped}, timeout=LINGER_SECONDS)
+        if self._coordinator.failure is not None:
+            await self._wait_for_the_late(driver, service, stopped)
         return 0
 
-    async def _stop(self, service: Service, code: int) -> int:
+    async def _wait_for_the_late(self, driver: Driver, service: Service, stopped: asyncio.Future[int]) -> None:
+        """Clients that take part, and were away when the job failed, would look for a server that is gone."""
+        deadline = driver.now() + LATE_SECONDS - LINGER_SECONDS
+        took_part = {client.name for client in self._seen().clients if client.joined}
+        while took_part - service.informed and driver.now() < deadline and not stopped.done():
+            await asyncio.wait({stopped}, timeout=0.05)
+
+    async def _stop(self, driver: Driver, code: int) -> int:
         """Somebody at the keyboard (SIGINT) calls the job off, and followers hear it. Whatever runs us (SIGTERM: a service
         manager, a container engine) may start us again, so followers only lose the connection and come back."""
         if code == exits.INTERRUPTED:
-            self._coordinator.fail(JobFailed("the server was stopped"), service.now())
-            service.notify()
+            await driver.take(Stopped(JobFailed("the server was stopped")))
             await asyncio.sleep(0.2)  # lets followers hear it
         return code
 
     def _over(self) -> bool:
         return self._coordinator.phase in (Phase.FINISHED, Phase.FAILED)
 
-    async def _wait_for_labels(self, service: Service, stopped: asyncio.Future[int]) -> None:
-        deadline = service.now() + self._coordinator.deadlines.finish
-        while self._coordinator.missing() and service.now() < deadline and not stopped.done():
+    async def _wait_for_labels(self, driver: Driver, stopped: asyncio.Future[int]) -> None:
+        deadline = driver.now() + self._coordinator.job.deadlines.finish
+        while self._seen().missing and driver.now() < deadline and not stopped.done():
             await asyncio.wait({stopped}, timeout=0.05)
-            if service.broken is not None:
-                raise service.broken
-        if self._coordinator.missing():
-            say(log, "labels not fetched", level=logging.WARNING, missing=self._coordinator.missing())
+            if driver.broken is not None:
+                raise driver.broken
+        if missing := self._seen().missing:
+            say(log, "labels not fetched", level=logging.WARNING, missing=missing)
 
     def _open_centers(self) -> None:
-        """Write the centres if the federation lets the server see them and enough clients have consented."""
-        federation, path = self._kit.federation, self._folder / CENTERS_FILE
-        if federation.centers != config.SERVER:
+        """Write the centres if the job lets the server see them and enough clients have consented."""
+        job, path, ending = self._kit.federation.job, self._folder / CENTERS_FILE, self._coordinator.ending
+        if job.centers != SERVER or ending is None:
             return
         try:
-            opened = self._coordinator.opened_centers()
+            opened = ending.opened_centers()
         except (JobFailed, PeerError) as error:
             textfile.remove(path, "choose another --out")  # an earlier job's centres are not this one's
             say(log, str(error), level=logging.WARNING)
             return
-        names = federation.feature_names or [f"x{f + 1}" for f in range(federation.features)]
+        names = job.feature_names or [f"x{f + 1}" for f in range(job.features)]
         textfile.write(path, opened.table(names), "choose another --out")
         say(log, "centres written", file=path, clusters=len(opened.clusters))
 
@@ -246,7 +260,7 @@ class _Job:
         path = self._folder / result.FILE
         result.write(path, self.described())
         say(log, "result written", file=path)
-        if published := result.write_published(self._folder / result.PUBLISHED, self._coordinator):
+        if published := result.write_published(self._folder / result.PUBLISHED, self._coordinator.ending):
             say(log, "published IDs written", file=self._folder / result.PUBLISHED, clients=published)
 
 

@@ -3,75 +3,63 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from secfc import identifiers, textfile
-from secfc_server.coordinator import Coordinator, Phase
+from secfc import textfile
+from secfc.privacy import identifiers
+from secfc.protocol.server.phases.rounds import Finished
+from secfc.protocol.server.rounds import RoundRecord
+from secfc.protocol.server.snapshot import Snapshot
 
 FILE = "result.json"
 KEPT = "result.finished.json"  # of the last job that was finished, if a later one was not
 PUBLISHED = "published.csv"
 
 
-def describe(coordinator: Coordinator, wire_seconds: float) -> dict[str, Any]:
+def describe(now: Snapshot, wire_seconds: float) -> dict[str, Any]:
     """The result, or the failure, as plain values."""
-    names = coordinator.federation.roster
-    rounds = coordinator.rounds
-    records = rounds.records if rounds else []
-    clustering = rounds.clustering if rounds and not rounds.busy else None
-    members, coins = coordinator.members, coordinator.coins
-    leakage = rounds.leakage if rounds else None
-    held = {name: member.held for name, member in members.items() if member.held}
+    federation, plan, outcome = now.federation, now.plan, now.outcome
+    held = {client.name: client.held for client in now.clients if client.held}
     return {
-        "federation": coordinator.federation.name,
-        "federation_digest": coordinator.federation.digest().hex(),
-        "state": coordinator.phase.value,
-        "reason": str(coordinator.failure) if coordinator.failure else None,
-        "clients": len(names),
-        "rows": coordinator.rows,
-        "k": coordinator.federation.k,
-        "privacy": coordinator.plan.wishes.privacy,
-        "segments": coordinator.plan.segments,
-        "responders": coordinator.plan.responders,
-        "lanes": coordinator.plan.field.lanes,
-        "uploads": coordinator.plan.wishes.uploads,
-        "membership": coordinator.plan.wishes.membership,
-        "seed": coins.seed.hex() if coins else None,  # of the start: with it anybody can repeat the job centrally
-        "liars": list(coordinator.liars),
-        "rounds": clustering.rounds if clustering else 0,
-        "converged": clustering.converged if clustering else False,
-        "inertia": records[-1].inertia if records else None,
-        "cluster_sizes": clustering.sizes.tolist() if clustering else None,
-        "directions_given_away": {"count": leakage.count, "of": leakage.total} if leakage else None,
-        "seconds": coordinator.phase_seconds | {"total": wire_seconds},
+        "federation": federation.name,
+        "federation_digest": federation.agreed().hex(),
+        "state": now.phase.value,
+        "reason": str(now.failure) if now.failure else None,
+        "clients": len(now.clients),
+        "rows": now.rows,
+        "k": federation.job.k,
+        "privacy": plan.wishes.privacy,
+        "segments": plan.segments,
+        "responders": plan.responders,
+        "lanes": plan.field.lanes,
+        "uploads": plan.wishes.uploads,
+        "membership": plan.wishes.membership,
+        "seed": now.seed.hex() if now.seed else None,  # of the start: with it anybody can repeat the job centrally
+        "liars": list(now.liars),
+        "rounds": outcome.rounds if outcome else 0,
+        "converged": outcome.converged if outcome else False,
+        "inertia": now.records[-1].inertia if now.records else None,
+        "cluster_sizes": outcome.sizes if outcome else None,
+        "directions_given_away": {"count": outcome.directions, "of": outcome.of_directions} if outcome else None,
+        "seconds": {**now.phase_seconds, "total": wire_seconds},
         "bytes": {
             "sharing_sent": {name: report.sent_bytes for name, report in held.items()},
             "sharing_received": {name: report.received_bytes for name, report in held.items()},
-            "uploaded": {name: member.uploaded_bytes for name, member in members.items()},
+            "uploaded": {client.name: client.uploaded_bytes for client in now.clients},
         },
         "sharing_seconds": {name: report.seconds for name, report in held.items()},
-        "labels_written": [name for name, member in members.items() if member.done],
-        "history": [
-            {
-                "request": record.number,
-                "step": record.step,
-                "attempts": record.attempts,
-                "responders": [names[j] for j in record.responders],
-                "columns": record.columns,
-                "directions": record.directions,
-                "changed": record.changed,
-                "inertia": record.inertia,
-                "seconds": round(record.seconds, 6),
-                "compute_seconds": round(record.compute_seconds, 6),
-                "transport_seconds": round(record.transport_seconds, 6),
-                "waiting_seconds": round(record.waiting_seconds, 6),
-                "decode_seconds": round(record.decode_seconds, 6),
-                "upload_bytes": record.upload_bytes,
-            }
-            for record in records
-        ],
+        "labels_written": [client.name for client in now.clients if client.done],
+        "history": [_request(record, federation.roster) for record in now.records],
     }
+
+
+def _request(record: RoundRecord, names: tuple[str, ...]) -> dict[str, Any]:
+    fields = asdict(record)
+    rounded = {key: round(value, 6) for key, value in fields.items() if key.endswith("seconds")}
+    responders = [names[j] for j in record.responders]
+    return {"request": fields.pop("number")} | fields | rounded | {"responders": responders}
 
 
 def write(path: Path, result: dict[str, Any]) -> None:
@@ -89,16 +77,14 @@ def _finished(path: Path) -> bool:
         return False
 
 
-def write_published(path: Path, coordinator: Coordinator) -> list[str]:
+def write_published(path: Path, ending: Finished | None) -> list[str]:
     """The rows that clients said to be their own: client, ID, cluster. Returns whose; no file if nobody's."""
-    names = [name for name, member in coordinator.members.items() if member.published is not None]
-    if not names or coordinator.alignment is None or coordinator.phase is not Phase.FINISHED:
+    if ending is None or ending.aligned is None or not ending.published:
         return []
     lines = ["client,id,cluster"]
-    for name in names:
-        ids = coordinator.members[name].published
-        if ids is not None:
-            labels = coordinator.alignment.labels(ids, coordinator.labels()).tolist()
-            lines += [f"{name},{text},{label}" for text, label in zip(identifiers.texts(ids), labels, strict=True)]
+    for name in sorted(ending.published, key=ending.job.index):
+        ids = ending.published[name]
+        labels = ending.aligned.labels(ids, ending.labels).tolist()
+        lines += [f"{name},{text},{label}" for text, label in zip(identifiers.texts(ids), labels, strict=True)]
     textfile.write(path, "\n".join(lines) + "\n", "choose another --out")
-    return names
+    return sorted(ending.published, key=ending.job.index)

@@ -11,11 +11,18 @@ from math import isqrt
 import numpy as np
 import numpy.typing as npt
 
-from secfc import federation, plan
-from secfc.coins import Coins
-from secfc.decoding import Distances
-from secfc.field import Field
-from secfc.lloyd import Clustering, Progress
+from secfc.agreement import plan
+from secfc.coding.field import Field, Words
+from secfc.coding.sharing import CodedRows, ShareSet
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.decoding import Decoder, Distances
+from secfc.kmeans.lloyd import Answer, Clustering, Progress, Question
+from secfc.privacy import masks
+from secfc.protocol import memory
+from secfc.protocol.messages import RoundRequest
+from secfc.protocol.parcels import Whole, to_words
+from secfc.protocol.rounds import kind_of
+from secfc.protocol.rounds.kinds import Holding
 from tests import reference
 
 
@@ -95,16 +102,16 @@ class Job:
 class Recording(Clustering):
     """A clustering that remembers what every request brought, the exact inertia included."""
 
-    def absorb(self, distances: Distances) -> Progress:
-        progress = super().absorb(distances)
+    def absorb(self, answer: Answer) -> Progress:
+        progress = super().absorb(answer)
         if not hasattr(self, "steps"):
             self.steps: list[reference.Step] = []
-        self.steps.append(reference.Step(progress.phase.value, self.labels.tolist(), progress.inertia))
+        self.steps.append(reference.Step(progress.step.value, self.labels.tolist(), progress.inertia))
         return progress
 
 
-def run(job: Job) -> tuple[federation.Result, list[reference.Step]]:
-    """The whole protocol on a job, R random responders a round."""
+def run(job: Job) -> tuple[memory.Result, list[reference.Step]]:
+    """The whole protocol on a job, R random responders per round."""
     agreed = job.plan()
     rows, positions = job.parts()
     machine = job.clustering()
@@ -112,11 +119,11 @@ def run(job: Job) -> tuple[federation.Result, list[reference.Step]]:
     def choose(number: int) -> Sequence[int]:
         return random.Random(job.seed * 1009 + number).sample(range(job.clients), agreed.responders)
 
-    result = federation.run(agreed, rows, lambda _: machine, positions=positions, choose=choose)
+    result = memory.run(agreed, rows, lambda _: machine, positions=positions, choose=choose)
     return result, machine.steps
 
 
-def check(job: Job) -> federation.Result:
+def check(job: Job) -> memory.Result:
     """Run a job and compare every round with the reference: labels and exact inertia."""
     result, steps = run(job)
     expected = job.expected()
@@ -128,3 +135,53 @@ def check(job: Job) -> federation.Result:
     assert last is not None
     assert result.inertia == float(last / Fraction(4) ** job.precision)
     return result
+
+
+# --- one request, without a job around it --------------------------------------------------------------------------------
+
+
+class Holder:
+    """A client that holds its shares of all rows: the client's half of the plan's round kind."""
+
+    def __init__(self, agreed: plan.Plan, index: int, coded: CodedRows) -> None:
+        self._plan, self.index, self._coded = agreed, index, coded
+
+    def answer(self, question: Question, session: bytes, responders: tuple[int, ...], attempt: int) -> Words:
+        """Its upload for one attempt."""
+        others = (o for o in range(self._plan.wishes.clients) if o != self.index)
+        pairs = {o: bytes(sorted((self.index, o))) * 16 for o in others}
+        half = kind_of(self._plan).client(Holding(self._plan, self.index, session, self._coded, pairs))
+        digest = masks.assignment_digest(question.labels.astype("<i4").tobytes())
+        request = RoundRequest(question.number, attempt, responders, question.columns, digest, 1.0)
+        [upload] = half.answer(request, question.labels).begin()
+        assert isinstance(upload.body, Whole)
+        return to_words(upload.body.data)
+
+
+def holders(
+    agreed: plan.Plan, rows: Sequence[npt.NDArray[np.int64]], positions: Sequence[npt.NDArray[np.int64]]
+) -> list[Holder]:
+    """All clients after sharing."""
+    everybody = range(agreed.wishes.clients)
+    shares = [ShareSet(agreed.code, part, bytes([j]) * 32).shares(everybody) for j, part in enumerate(rows)]
+    out = []
+    for j in everybody:
+        coded = CodedRows(agreed.field, sum(map(len, rows)), agreed.length)
+        for at, words in zip(positions, shares, strict=True):
+            coded.put(at, words[j])
+        coded.finish()
+        out.append(Holder(agreed, j, coded))
+    return out
+
+
+def decoded(
+    agreed: plan.Plan, question: Question, uploads: dict[int, Words], distances: Distances | None = None
+) -> Distances:
+    """What the server makes of masked uploads."""
+    rows = len(question.labels)
+    decoder = Decoder(agreed.shape(rows, question.sizes, question.columns), list(uploads), None)
+    for j, words in uploads.items():
+        decoder.add(j, 0, words)
+    found = Distances(agreed.field, rows, agreed.wishes.clusters) if distances is None else distances
+    decoder.finish(found)
+    return found

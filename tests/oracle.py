@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from secfc.field import Field, Layout
+from secfc.coding.field import Field, Layout
 
 
 @cache

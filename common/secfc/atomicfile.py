@@ -40,7 +40,7 @@ def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
-def write(path: Path, parts: Iterable[bytes], mode: int = 0o600) -> None:
+def write(path: Path, parts: Iterable[bytes | memoryview], mode: int = 0o600) -> None:
     """Replace the file by these parts, one after the other. Raises OSError."""
     with replacing(path, mode) as file:
         for part in parts:

@@ -11,6 +11,7 @@
     │   ├── Malformed               sizes, offsets, residues or words that no honest party sends
     │   ├── OutOfTurn               the right kind of message at the wrong round, attempt or phase
     │   │   └── WentBack            the server asks for what was answered before; no waiting and no restart heals that
+    │   ├── NoSuchJob               the job we have begun is not known there: a new one begins, which needs fresh secrets
     │   ├── AlreadyJoined           another live process has joined under this name
     │   └── Refused                 nothing is wrong with it, but this site's own policy does not allow it; names the rule
     ├── Unavailable                 somebody or something could not be reached before the deadline; names whom
@@ -65,6 +66,10 @@ class OutOfTurn(PeerError):
 
 class WentBack(OutOfTurn):
     """The server goes back to a round that we have answered."""
+
+
+class NoSuchJob(PeerError):
+    """The job that we have begun is not known there: a new one begins."""
 
 
 class AlreadyJoined(PeerError):

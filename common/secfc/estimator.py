@@ -12,10 +12,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from secfc import federation, fixedpoint, identifiers, plan
-from secfc.coins import Coins
+from secfc.agreement import plan
 from secfc.errors import DataError, InvalidInput
-from secfc.lloyd import Clustering
+from secfc.kmeans import fixedpoint
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.lloyd import Clustering
+from secfc.privacy import identifiers
+from secfc.protocol import memory
 
 try:
     from sklearn.base import BaseEstimator, ClusterMixin
@@ -34,9 +37,10 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     n_clusters : number of clusters k.
     n_clients : number of parties n.
-    privacy : t, how many clients may pool what they hold and still learn nothing.
+    privacy : t; any t clients may collude and learn nothing about others' rows from their shares.
     segments : ℓ, pieces a row is cut into; None takes the largest that fits 2ℓ + 2t − 1 ≤ n.
-    uploads : "masked" (the server learns distances, from which it can compute rows) or "open" (the paper's).
+    uploads : "masked" (the server learns distances, from which it can compute rows), "open" (the paper's) or "sealed" (the
+        server learns assignments). One process hides nothing, so the default is the quicker "masked".
     membership : "public", or "private" (which row is whose is hidden from the server and any t clients). With private
         membership rows are ordered by random IDs, drawn from random_state: a seeding then draws other rows, and ties between
         rows may fall otherwise.
@@ -113,7 +117,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 max_rounds=self.max_iter,
             )
 
-        result = federation.run(
+        result = memory.run(
             made,
             [values[at] for at in positions],
             machine,
@@ -147,6 +151,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 precision=precision,
                 uploads=self.uploads,
                 membership=self.membership,
+                seeding=self.seeding,
                 segments=self.segments,
             )
         )

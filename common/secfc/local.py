@@ -25,16 +25,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from secfc import config, provision
-from secfc.config import Federation, Party
+from secfc.agreement import federation as federations
+from secfc.agreement.federation import Federation, Party
+from secfc.agreement.job import Job
 from secfc.errors import JobFailed, Unavailable
+from secfc.pki import provision
+
+# Below those that systems give to outgoing connections: one of these could be taken before its listener starts.
+PORTS = range(10000, 32000)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses just now, from below those that systems give to outgoing connections: one of these could be
-    taken before its listener starts."""
+    """Ports that nobody uses just now."""
     found: list[int] = []
-    candidates = random.sample(range(10000, 32000), 20 * count + 200)
+    candidates = random.sample(PORTS, 20 * count + 200)
     for port in candidates:
         with socket.socket() as one:
             try:
@@ -44,11 +48,12 @@ def free_ports(count: int) -> list[int]:
         found.append(port)
         if len(found) == count:
             return found
-    raise Unavailable(f"this machine has no {count} free ports between 10000 and 32000")
+    raise Unavailable(f"this machine has no {count} free ports between {PORTS[0]} and {PORTS[-1]}")
 
 
 def describe(clients: int, **settings: Any) -> Federation:
-    """A federation of that many clients on loopback; settings as in federation.toml, `features` a number."""
+    """A federation of that many clients on loopback; settings as in federation.toml, the job's among them, `features` a
+    number."""
     ports = free_ports(clients + 1)
     addresses = [f"127.0.0.1:{port}" for port in ports]
     names = [f"client-{j + 1}" for j in range(clients)]
@@ -56,20 +61,15 @@ def describe(clients: int, **settings: Any) -> Federation:
         Party(name=name, address=address, bind=address, names=())
         for name, address in zip(["server", *names], addresses, strict=True)
     ]
-    defaults: dict[str, Any] = {
-        "name": "local",
-        "dropouts": 0,
-        "liars": 0,
-        "uploads": "masked",
-        "seeding": "k-means++",
-        "segments": None,
-        "membership": "public",
-        "max_rounds": 300,
+    who: dict[str, Any] = {"name": "local", "dropouts": 0, "liars": 0, "uploads": "masked"}
+    what: dict[str, Any] = {
         "feature_names": tuple(f"x{f + 1}" for f in range(settings["features"])),
         "seed": "local",  # so that every run can be repeated; None: the clients toss coins
     }
-    made = Federation(**(defaults | settings), server=parties[0], clients=tuple(parties[1:]))
-    return config.parse(config.dumps(made), "the local federation")
+    for key, value in settings.items():
+        (what if key in Job.__dataclass_fields__ else who)[key] = value
+    made = Federation(**who, server=parties[0], clients=tuple(parties[1:]), job=Job(**what))
+    return federations.parse(federations.dumps(made), "the local federation")
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Local:
         return self.folder / f"{client}.labels.parquet"
 
     def centers_file(self, party: str) -> Path:
-        return self.folder / ("centers.csv" if party == config.SERVER else f"{party}.centers.csv")
+        return self.folder / ("centers.csv" if party == federations.SERVER else f"{party}.centers.csv")
 
     @property
     def result_file(self) -> Path:
@@ -102,7 +102,7 @@ class Local:
     def prepare(self, parts: Sequence[npt.NDArray[np.float64]]) -> None:
         """Kits for everybody, and each client's rows in a file of its own."""
         provision.provision(self.federation, self.folder / "kits", passphrase=None)  # an authority for one trial
-        names = self.federation.feature_names or [f"x{f + 1}" for f in range(self.federation.features)]
+        names = self.federation.job.feature_names or [f"x{f + 1}" for f in range(self.federation.job.features)]
         for client, part in zip(self.federation.roster, parts, strict=True):
             table = pa.table({name: part[:, f] for f, name in enumerate(names)})
             pq.write_table(table, self.folder / f"{client}.parquet")
@@ -110,7 +110,7 @@ class Local:
     def start(self, party: str, *options: str) -> subprocess.Popen[bytes]:
         """Start the server ("server") or a client as a process of its own."""
         common = ["--kit", str(self.kit(party)), "--log-format", "json"]
-        if party == config.SERVER:
+        if party == federations.SERVER:
             call = ["-m", "secfc_server", *common, "--out", str(self.folder), *self.server_options]
         else:
             files = ["--data", str(self.folder / f"{party}.parquet"), "--out", str(self.labels_file(party))]
@@ -128,7 +128,7 @@ class Local:
         return self.processes[party]
 
     def start_all(self) -> None:
-        for party in (config.SERVER, *self.federation.roster):
+        for party in (federations.SERVER, *self.federation.roster):
             self.start(party)
 
     def events(self, party: str) -> list[dict[str, Any]]:

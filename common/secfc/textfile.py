@@ -50,3 +50,15 @@ def remove(path: Path, cure: str) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise limits.failure(error, f"{path}: cannot be removed", cure) from None
+
+
+def read_small_file(path: str | Path, limit: int) -> bytes:
+    """The bytes of a file that has no reason to be larger than `limit`; never reads on beyond it."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(limit + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    if len(content) > limit:
+        raise ConfigError(f"{path}: larger than {limit} bytes; it is probably not the file that is meant")
+    return content

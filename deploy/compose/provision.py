@@ -20,9 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-from secfc import config, kit, plan, provision
-from secfc.config import Federation, Party
+from secfc.agreement import federation as federations
+from secfc.agreement import plan
+from secfc.agreement.federation import Federation, Party
+from secfc.agreement.job import Job
 from secfc.errors import ConfigError, SecfcError
+from secfc.pki import kit, provision
 from secfc_server.journal import Journal
 
 KITS, OUT = Path("/kits"), Path("/out")
@@ -33,30 +36,34 @@ RESULTS = ("labels.csv", "result.json")  # the server's is moved last: it is the
 
 def wanted() -> Federation:
     """The federation that the settings of .env describe."""
-    features = _setting("FEATURES")
-    names = tuple(name.strip() for name in features.split(","))
-    numbered = features.isdigit()
     made = Federation(
         name="compose",
-        k=_number("K"),
         privacy=_number("PRIVACY"),
         dropouts=_number("DROPOUTS"),
         liars=0,
         uploads="masked",
-        seeding="k-means++",
-        segments=None,
-        membership=_setting("MEMBERSHIP"),
-        max_rows=_number("MAX_ROWS"),
-        max_rounds=300,
+        server=_party("server"),
+        clients=tuple(_party(f"client-{j + 1}") for j in range(clients())),
+        job=_job(),
+    )
+    return federations.parse(federations.dumps(made), ".env")
+
+
+def _job() -> Job:
+    """The job that the settings of .env describe."""
+    features = _setting("FEATURES")
+    names = tuple(name.strip() for name in features.split(","))
+    numbered = features.isdigit()
+    return Job(
+        k=_number("K"),
         features=int(features) if numbered else len(names),
         feature_names=None if numbered else names,
         bound=float(_number("BOUND")),
         precision=_number("PRECISION"),
-        server=_party("server"),
-        clients=tuple(_party(f"client-{j + 1}") for j in range(clients())),
+        max_rows=_number("MAX_ROWS"),
+        membership=_setting("MEMBERSHIP"),
         seed=_setting("SEED") or None,
     )
-    return config.parse(config.dumps(made), ".env")
 
 
 def clients() -> int:
@@ -85,15 +92,15 @@ def _number(name: str) -> int:
 def example_rows(federation: Federation, rows: int) -> list[np.ndarray]:
     """A seeded mixture of k clusters, dealt over the clients."""
     rng = np.random.default_rng(0)
-    centres = rng.uniform(-0.4, 0.4, size=(federation.k, federation.features))
-    truth = rng.integers(0, federation.k, rows * federation.n)
-    values = centres[truth] + rng.normal(scale=0.1, size=(len(truth), federation.features))
-    return np.array_split(np.clip(values, -1.0, 1.0).round(4) * federation.bound, federation.n)
+    centres = rng.uniform(-0.4, 0.4, size=(federation.job.k, federation.job.features))
+    truth = rng.integers(0, federation.job.k, rows * federation.n)
+    values = centres[truth] + rng.normal(scale=0.1, size=(len(truth), federation.job.features))
+    return np.array_split(np.clip(values, -1.0, 1.0).round(4) * federation.job.bound, federation.n)
 
 
 def write_example(federation: Federation) -> None:
     """Each client's rows into its own volume, named as the federation names them."""
-    header = ",".join(federation.feature_names or [f"x{f + 1}" for f in range(federation.features)])
+    header = ",".join(federation.job.feature_names or [f"x{f + 1}" for f in range(federation.job.features)])
     for client, part in zip(federation.roster, example_rows(federation, _number("ROWS")), strict=True):
         path = KITS / client / "rows.csv"
         np.savetxt(path, part, fmt="%.6g", delimiter=",", header=header, comments="")
@@ -114,10 +121,10 @@ def finished(federation: Federation) -> bool:
     state = KITS / "server" / "state"
     if not state.exists():
         return False
-    journal = Journal(state, federation.digest())
+    journal = Journal(state, federation.agreed())
     try:
-        kept = journal.begin()
-        return kept.state is not None and kept.state.phase == "done" and kept.done >= set(federation.roster)
+        kept = journal.kept()
+        return all(f"done/{client}" in kept for client in federation.roster)
     finally:
         journal.close()
 
@@ -184,7 +191,7 @@ def main() -> int:
     except OSError as error:
         sys.stderr.write(f"error: {error.filename}: {error.strerror}; the last job's results are where they were\n")
         return 2
-    sys.stdout.write(f"{federation.n} clients, k = {federation.k}, privacy = {federation.privacy}: {said}\n")
+    sys.stdout.write(f"{federation.n} clients, k = {federation.job.k}, privacy = {federation.privacy}: {said}\n")
     return 0
 
 

@@ -13,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from secfc import federation, fixedpoint, plan
-from secfc.coins import Coins
-from secfc.config import Federation
-from secfc.lloyd import Clustering
+from secfc.agreement import plan
+from secfc.agreement.federation import Federation
+from secfc.kmeans import fixedpoint
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.lloyd import Clustering
+from secfc.protocol import memory
 from tests.containers.compose import Composer, interrupt
 from tests.containers.engine import run
 from tests.integration import helpers
@@ -60,12 +62,12 @@ def check(composer: Composer, clone: Path) -> None:
     parts, labels = written(clone, made)
     coins = Coins(settings(composer)["SEED"].encode())
     agreed = plan.of(made)
-    rows = [fixedpoint.quantise(part, made.bound, made.precision) for part in parts]
+    rows = [fixedpoint.quantise(part, made.job.bound, made.job.precision) for part in parts]
 
     def clustering(count: int) -> Clustering:
-        return Clustering(count, made.k, start=made.seeding, coins=coins, max_rounds=made.max_rounds)
+        return Clustering(count, made.job.k, start=made.job.seeding, coins=coins, max_rounds=made.job.max_rounds)
 
-    in_memory = federation.run(agreed, rows, clustering)
+    in_memory = memory.run(agreed, rows, clustering)
     np.testing.assert_array_equal(labels, in_memory.labels)
     np.testing.assert_array_equal(labels, helpers.pooled(made, parts).labels)
     summary = composer.logs("summary").rpartition("finished after")[2]  # of the last run

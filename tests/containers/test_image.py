@@ -31,9 +31,9 @@ def test_it_runs_as_nobody_and_is_looked_after(image: str) -> None:
 
 WARM = """
 import os
-from secfc import kernels
+from secfc.coding import kernels
 kernels.warm()
-from secfc import _kernels
+from secfc.coding import _kernels
 hits = [sum(f.stats.cache_hits.values()) for f in vars(_kernels).values() if hasattr(f, "stats")]
 misses = [sum(f.stats.cache_misses.values()) for f in vars(_kernels).values() if hasattr(f, "stats")]
 print(sum(hits) > 10, sum(misses))
@@ -48,7 +48,9 @@ def test_kernels_are_there_already_without_a_place_to_write(image: str) -> None:
 def test_kernels_for_another_processor_are_compiled(image: str) -> None:
     """An image that was built elsewhere still runs on a read-only root."""
     assert (
-        inside(image, "from secfc import kernels; kernels.warm(); print('ok')", "--env", "NUMBA_CPU_NAME=generic")
+        inside(
+            image, "from secfc.coding import kernels; kernels.warm(); print('ok')", "--env", "NUMBA_CPU_NAME=generic"
+        )
         == "ok\n"
     )
 
@@ -66,7 +68,7 @@ for folder, folders, files in os.walk("/"):
 def test_no_keys_no_build_tools_no_tests(image: str) -> None:
     paths = run("docker", "run", *SEALED, "--user", "0:0", image, "python", "-c", LISTING).stdout.splitlines()
     ours = [path for path in paths if path.startswith("/opt/secfc/")]
-    assert any(path.endswith("secfc/masks.py") for path in ours)
+    assert any(path.endswith("secfc/privacy/masks.py") for path in ours)
     names = {Path(path).name for path in paths if "/bin/" in path}
     assert not names & {"gcc", "cc", "g++", "make", "ld", "cargo", "rustc", "protoc", "git"}
     assert not [

@@ -18,10 +18,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secfc import authority as authorities
-from secfc import central, config, enrolment, fixedpoint, provision
-from secfc.coins import Coins
-from secfc.config import Federation, Party
+from secfc.agreement import federation as federations
+from secfc.agreement.federation import Federation, Party
+from secfc.kmeans import central, fixedpoint
+from secfc.kmeans.coins import Coins
+from secfc.pki import authority as authorities
+from secfc.pki import enrolment, provision
 from tests.containers.compose import Composer, inspect
 from tests.containers.engine import run
 from tests.integration import helpers
@@ -56,7 +58,7 @@ def describe(parts: helpers.Parts) -> Federation:
     parties = [Party(name, f"{host}:{port}", f"0.0.0.0:{port}") for name, port in zip(names, ports, strict=True)]
     base = helpers.describe(parts, 24, dropouts=1, precision=4, max_rounds=100)
     made = Federation(**{**vars(base), "name": "sites", "server": parties[0], "clients": tuple(parties[1:])})
-    return config.parse(config.dumps(made), "the federation of the sites")
+    return federations.parse(federations.dumps(made), "the federation of the sites")
 
 
 class Sites:
@@ -79,7 +81,7 @@ class Sites:
         """Every party enrols where it is, as docs/operations.md says: its key is made in a container of its own and never
         leaves its kit folder."""
         (self.root / "authority").mkdir()
-        (self.root / "federation.toml").write_text(config.dumps(self.made))
+        (self.root / "federation.toml").write_text(federations.dumps(self.made))
         made = provision.provision(self.made, self.root / "authority", ca_only=True, passphrase=PASSPHRASE)
         authority = authorities.load(made.ca, self.made.name, lambda: PASSPHRASE)
         for party in self.parties:
@@ -97,7 +99,7 @@ class Sites:
             self.accept(party, made.authority)
             self.give(party, 0)
         for name, part in zip(self.made.roster, self.parts, strict=True):
-            path, header = self.root / name / "data" / "rows.csv", ",".join(self.made.feature_names or ())
+            path, header = self.root / name / "data" / "rows.csv", ",".join(self.made.job.feature_names or ())
             np.savetxt(path, part, fmt="%.17g", delimiter=",", header=header, comments="")
             (self.root / name / "kit" / "policy.toml").write_text('uploads = ["masked"]\n')
         for party in self.parties:
@@ -149,9 +151,11 @@ class Sites:
     def check(self, *clients: str) -> central.Central:
         """These clients' labels, and the server's result, are those of central Lloyd."""
         result = json.loads(self.read("server", "result.json"))
-        rows = fixedpoint.quantise(np.concatenate(self.parts), self.made.bound, self.made.precision)
+        rows = fixedpoint.quantise(np.concatenate(self.parts), self.made.job.bound, self.made.job.precision)
         coins = Coins(bytes.fromhex(result["seed"]))
-        expected = central.run(rows, self.made.k, start=self.made.seeding, coins=coins, max_rounds=self.made.max_rounds)
+        expected = central.run(
+            rows, self.made.job.k, start=self.made.job.seeding, coins=coins, max_rounds=self.made.job.max_rounds
+        )
         edges = dict(zip(self.made.roster, np.split(expected.labels, np.cumsum(SIZES)[:-1]), strict=True))
         for name in clients or self.made.roster:
             lines = self.read(name, "labels.csv").splitlines()[1:]
@@ -276,7 +280,7 @@ def look_for_what_is_anothers(sites: Sites) -> None:
         for other in sites.parties:
             assert one == other or not sources[one] & sources[other]
     address = next(iter(inspect(sites.container("south"))["NetworkSettings"]["Networks"].values()))["IPAddress"]
-    host, port = config.split_address(sites.made.client("south").address)
+    host, port = federations.split_address(sites.made.client("south").address)
     assert dial(sites, "north", host, port) == 0  # where it publishes
     assert dial(sites, "north", address, 7000) != 0  # not past that
 

@@ -1,4 +1,4 @@
-"""The faults: what each does to a job at a moment, and how it is mended again."""
+"""The faults: what each does to a job at a moment, and how it is fixed again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NotRun(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """`apply(scene)` makes it and returns how to mend it; None: there is nothing to mend. `before` comes before the start."""
+    """`apply(scene)` makes it and returns how to fix it; None: there is nothing to fix. `before` comes before the start."""
 
     name: str
     apply: Callable[[Scene], Callable[[], None] | None]
@@ -96,7 +96,7 @@ def freeze(scene: Scene) -> Callable[[], None]:
 
 
 def for_seconds(seconds: float, apply: Callable[[Scene], Callable[[], None]]) -> Callable[[Scene], Callable[[], None]]:
-    """A fault that mends itself."""
+    """A fault that passes by itself."""
 
     def timed(scene: Scene) -> Callable[[], None]:
         timer = threading.Timer(seconds, apply(scene))
@@ -107,7 +107,7 @@ def for_seconds(seconds: float, apply: Callable[[Scene], Callable[[], None]]) ->
 
 
 def tune(**knobs: float | bool) -> Callable[[Scene], Callable[[], None]]:
-    """Of the links of the server and of the victim; mended, they are as before."""
+    """Of the links of the server and of the victim; fixed, they are as before."""
 
     def apply(scene: Scene) -> Callable[[], None]:
         links = [scene.links[name] for name in ("server", VICTIM)]
@@ -115,11 +115,11 @@ def tune(**knobs: float | bool) -> Callable[[Scene], Callable[[], None]]:
         for link, knob, _ in before:
             setattr(link, knob, knobs[knob])
 
-        def mend() -> None:
+        def fix() -> None:
             for link, knob, value in before:
                 setattr(link, knob, value)
 
-        return mend
+        return fix
 
     return apply
 
@@ -138,11 +138,11 @@ def refuse(scene: Scene) -> Callable[[], None]:
     for link in links:
         link.refuse()
 
-    def mend() -> None:
+    def fix() -> None:
         for link in links:
             link.accept()
 
-    return mend
+    return fix
 
 
 def meanwhile(
@@ -151,9 +151,9 @@ def meanwhile(
     """The second fault happens, and is over, while the first lasts."""
 
     def apply(scene: Scene) -> Callable[[], None]:
-        mend = first(scene)
+        fix = first(scene)
         second(scene)
-        return mend
+        return fix
 
     return apply
 
@@ -190,7 +190,7 @@ def small_server_disk(scene: Scene, stack: ExitStack) -> None:
 
 
 def fill(party: str, complaint: str) -> Callable[[Scene], Callable[[], None]]:
-    """Leave not a byte free; mended once the party has said so and ended."""
+    """Leave not a byte free; fixed once the party has said so and ended."""
 
     def apply(scene: Scene) -> Callable[[], None]:
         filler = scene.site.folder / "disk" / "filler"
@@ -201,7 +201,7 @@ def fill(party: str, complaint: str) -> Callable[[Scene], Callable[[], None]]:
         except OSError:
             pass
 
-        def mend() -> None:
+        def fix() -> None:
             process = scene.site.processes[party]
             process.wait(200)
             words = scene.site.last_words(party)
@@ -211,7 +211,7 @@ def fill(party: str, complaint: str) -> Callable[[Scene], Callable[[], None]]:
             filler.unlink()
             scene.site.start(party)
 
-        return mend
+        return fix
 
     return apply
 

@@ -1,4 +1,4 @@
-"""One cell of the matrix: bring a job to a moment, let the fault happen, mend it, and see how the job ends."""
+"""One cell of the matrix: bring a job to a moment, let the fault happen, fix it, and see how the job ends."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def _run(fault: Fault, moment: str, folder: Path, stack: ExitStack) -> Cell:
         fault.before(scene, stack)
     started = time.monotonic()
     scene.reach()
-    mend = fault.apply(scene)
+    fix = fault.apply(scene)
     scene.leave()
-    if mend is not None:
-        mend()
+    if fix is not None:
+        fix()
     finish(scene, started + CELL_SECONDS)
     seconds = time.monotonic() - started
     check(scene)
@@ -66,11 +66,11 @@ def _run(fault: Fault, moment: str, folder: Path, stack: ExitStack) -> Cell:
 
 def check(scene: Scene) -> None:
     """Labels are those of central Lloyd, and centres, where they are opened, the exact means."""
-    if scene.site.federation.membership == "private":
+    if scene.site.federation.job.membership == "private":
         test_membership.check(scene.site, scene.parts)
     else:
         helpers.check_labels(scene.site, scene.parts)
-    if scene.site.federation.centers == "clients":
+    if scene.site.federation.job.centers == "clients":
         expected = test_centers.means(scene.site, scene.parts)
         for name in scene.site.federation.roster:
             assert test_centers.opened(scene.site, name) == expected, f"{name} has other centres"

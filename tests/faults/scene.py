@@ -87,8 +87,8 @@ class Scene:
         deadlines = [text for pair in DEADLINES.items() for text in pair]
         folder.mkdir(parents=True)
         environment = {"SECFC_THREADS": "1"}
-        options = ["--write-ids"] if made.membership == "private" else []
-        options += ["--open-centers", "clients"] if made.centers == "clients" else []
+        options = ["--write-ids"] if made.job.membership == "private" else []
+        options += ["--open-centers", "clients"] if made.job.centers == "clients" else []
         self.site = Staged(made, folder, server_options=deadlines, client_options=options, environment=environment)
         self.site.prepare(self.parts)
         stack.callback(self.site.stop)
@@ -137,7 +137,7 @@ class Scene:
         for name in (GATED, VICTIM):
             self.links[name].gate.clear()
         self._all()
-        phase = "union" if self.site.federation.membership == "private" else "sharing"
+        phase = "union" if self.site.federation.job.membership == "private" else "sharing"
         self.until(lambda: helpers.said(self.site, "server", phase), f"{phase} begins")
 
     def _round(self, number: int = 2) -> None:

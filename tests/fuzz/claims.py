@@ -1,4 +1,4 @@
-"""A process that may not grow hears claims of 2⁶³ words, rows and bytes. Run by test_memory."""
+"""A process that may not grow hears claims of 2⁶³ rows and bytes. Run by test_memory."""
 
 import io
 import resource
@@ -6,45 +6,73 @@ import sqlite3
 import struct
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from secfc import events, wire
 from secfc.errors import SecfcError
+from secfc.net import wire
+from secfc.protocol import messages
+from secfc.protocol.client.inputs import Told
+from secfc.protocol.messages import Phase
+from secfc.protocol.parcels import Kind, Parcel, attempt_name, pair_name
 from secfc.v1 import secfc_pb2 as pb
 from secfc_client import data
-from secfc_server.journal import Journal
-from tests.fuzz.test_files import resumed, written
-from tests.protocol.joined import Joined, deal, introduced, make_federation, resigned, roster, strangers
+from secfc_server.journal import FILE, Journal
+from tests.fuzz.test_files import journalled, resumed
+from tests.fuzz.trial import Trial
 
 HUGE, folder = 1 << 63, Path(tempfile.mkdtemp())
-owner, me, *_ = introduced(make_federation(4), deal(3, [3, 4, 0, 5]))
-job = Joined(make_federation(4), deal(3, [3, 4, 0, 5]), seed=1)
-job.until(lambda: job.coordinator.rounds is not None and job.coordinator.rounds.attempt is not None)
-asked = job.coordinator.rounds.attempt.name
+
+
+def stopped(phase):
+    """A job whose client-1 has come to a phase."""
+    job = Trial()
+    while job.me.phase is not phase:
+        job.step()
+    return job
+
+
+sharing, rounds = stopped(Phase.SHARING), stopped(Phase.ROUNDS)
+while rounds.asks() is None:
+    rounds.step()
+asked = attempt_name(rounds.asks().number, rounds.asks().attempt)
 table = io.BytesIO()
 pq.write_table(pa.table({"a": np.arange(1000.0), "b": np.arange(1000.0)}), table)
 
 
+def delivered(job, machine, sender, kind, name, offset, total):
+    piece = wire.piece_to(Parcel(job.me.session, kind, name), offset, total, bytes(8))
+    return lambda: machine.handle(wire.arrived_from(sender, piece), job.now)
+
+
 def share(offset, total):
-    return lambda: me.receive(
-        "c0",
-        owner.session,
-        owner.share_set.id,
-        wire.chunk_from(pb.ShareChunk(offset=offset, total=total, words=bytes(8))),
-    )
+    name = sharing.clients["client-2"].site.share_set.id
+    return delivered(sharing, sharing.me, "client-2", Kind.SHARES, name, offset, total)
 
 
 def upload(offset, total):
-    chunk = pb.UploadChunk(offset=offset, total=total, words=bytes(8))
-    return lambda: job.coordinator.upload("c0", asked, wire.chunk_from(chunk), 0, 0)
+    return delivered(rounds, rounds.server, "client-1", Kind.UPLOAD, asked, offset, total)
+
+
+def heard(me, event):
+    """Whatever the server says ends a client, or is taken; it never raises."""
+    me.handle(Told(event), 1.0)
+    if me.ended is not None:
+        raise me.ended.error
 
 
 def event(**kind):
-    return lambda: me.handle(wire.event_from(pb.Event(**kind)))
+    me = stopped(Phase.SHARING).me
+    return lambda: heard(me, wire.event_from(pb.Event(**kind)))
+
+
+def assignment(total, content):
+    parcel = Parcel(sharing.me.session, Kind.ASSIGNMENT, pair_name(1, 0))
+    return event(piece=wire.piece_to(parcel, 0, total, content))
 
 
 def request(**fields):
@@ -58,17 +86,17 @@ def introduction():
 
 
 def many_rows():
-    claims = [resigned(m, AGREED4, rows=(1 << 31)) for m in roster(met).members]
-    met[0].handle(events.Roster(tuple(claims)))
+    job = Trial()
+    claimed = tuple(replace(client.site.introduction(), rows=1 << 31) for client in job.clients.values())
+    heard(job.me, messages.Roster(claimed))
 
 
 def journal(value):
     def call():
         Journal.remove(folder)
-        written(folder)
-        base = sqlite3.connect(folder / "journal.sqlite")
-        base.execute("UPDATE facts SET value = ?", (value,))
-        base.execute("UPDATE state SET labels = ?", (value,))
+        (folder / FILE).write_bytes(content)
+        base = sqlite3.connect(folder / FILE)
+        base.execute("UPDATE kept SET value = ?", (value,))
         base.commit()
         base.close()
         resumed(folder)
@@ -86,18 +114,18 @@ def parquet(at, value):
     return call
 
 
-AGREED4 = make_federation(4)
-met = strangers(AGREED4, deal(3, [3, 4, 0, 5]))
+content, _ = journalled()
 length = len(table.getvalue())
 claims = {
-    "a share of 2^63 words": share(0, HUGE),
+    "a share of 2^63 bytes": share(0, HUGE),
     "a share at 2^62": share(1 << 62, HUGE),
-    "an upload of 2^63 words": upload(0, HUGE),
+    "an upload of 2^63 bytes": upload(0, HUGE),
     "an upload at 2^62": upload(1 << 62, HUGE),
-    "an assignment of 2^63 bytes": event(assignment=pb.AssignmentChunk(version=1, total=HUGE, data=b"x")),
-    "a change of 2^32 rows": event(
-        assignment=pb.AssignmentChunk(version=1, base=0, total=6, data=b"\1\xff\xff\xff\xff\x20")
-    ),
+    "an assignment of 2^63 bytes": assignment(HUGE, b"x"),
+    "a share of 2^47 bytes": share(0, 1 << 47),
+    "an upload of 2^47 bytes": upload(0, 1 << 47),
+    "an assignment of 2^47 bytes": assignment(1 << 47, b"x"),
+    "a change of 2^32 rows": assignment(6, b"\1\xff\xff\xff\xff\x20"),
     "responders beyond all": event(round=request(responders=[0xFFFFFFFF] * 2048)),
     "columns beyond all": event(round=request(columns=[0xFFFFFFFF] * ((1 << 20) + 1))),
     "an introduction of 2^63 rows": introduction,

@@ -7,9 +7,10 @@ What protobuf itself cannot parse never gets there: gRPC answers it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import tracemalloc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,33 +22,36 @@ from grpc import aio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from secfc import config, events, wire
+from secfc.agreement import federation as federations
 from secfc.errors import SecfcError
+from secfc.net import wire
+from secfc.net.driver import Driver
+from secfc.net.exchange import Exchange
+from secfc.protocol import messages
+from secfc.protocol.client.inputs import Told
+from secfc.protocol.client.participant import Participant
+from secfc.protocol.effects import Drop, Load, Put, Worked
+from secfc.protocol.parcels import Kind, Parcel, attempt_name
 from secfc.v1 import secfc_pb2 as pb
-from secfc_client.participant import Participant
-from secfc_client.peers import Exchange, share_chunk
-from secfc_client.store import Store
-from secfc_server.coordinator import Phase
 from secfc_server.journal import Journal
 from secfc_server.service import Service
 from tests.fuzz.hostile import damaged
-from tests.protocol.joined import Joined, deal, introduced, make_federation, share_chunks, small_chunks
+from tests.fuzz.trial import Trial
 
 EXAMPLES = int(os.environ.get("SECFC_FUZZ", "25"))  # more of them find more; a quick look is part of every test run
 calm = settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
-ROWS = [3, 4, 0, 5]
-AFTER = [0, 3, 6, 40, 90, 160, 300, 500, 5000]  # steps of a job: from before the first join to after the end
-CENTERS = pb.CentersChunk(
-    session=bytes(32), assignment_digest=bytes(32), consents=True, smallest=1, offset=0, total=3, words=bytes(24)
+JOBS = pytest.mark.parametrize(
+    ("uploads", "membership"), [("masked", "public"), ("open", "public"), ("masked", "private")]
 )
 LIMIT = 8 << 20  # bytes a small message may cost; a job of these sizes needs far less
+log = logging.getLogger("secfc.fuzz")
 
 
 class Caller:
     """A gRPC context whose peer has shown a client's certificate, and the status it is refused with."""
 
     def __init__(self, name: str) -> None:
-        self._name = config.identity("trial", name).encode()
+        self._name = federations.identity("memory", name).encode()
         self.code: Any = None
         self.text = ""
 
@@ -74,21 +78,43 @@ async def one(*messages: Any) -> AsyncIterator[Any]:
         yield message
 
 
-async def call(handler: Callable[..., Any], message: Any, caller: Caller, *, many: bool) -> None:
+class Dictionary:
+    """A disk for a client."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+
+    def put(self, keep: Sequence[Put | Drop]) -> None:
+        self._values |= {one.key: bytes(one.value) for one in keep if isinstance(one, Put)}
+
+    def get(self, key: str) -> bytes | None:
+        return self._values.get(key)
+
+
+Handler = Callable[[Any, Any], Any]
+Serve = Callable[[Driver], Handler]  # what answers, given what carries out the effects
+
+
+async def call(serve: Serve, machine: Any, disk: Any, message: Any, caller: Caller, *, many: bool) -> None:
+    driver = Driver(machine, disk, log)
     try:
         async with asyncio.timeout(20.0):
-            answer = handler(one(message, message) if many else message, caller)
+            answer = serve(driver)(one(message, message) if many else message, caller)
             if hasattr(answer, "__aiter__"):
                 async for _ in answer:
                     break
+                await answer.aclose()
             else:
                 await answer
     except aio.AbortError:
         pass
+    while driver._tasks:  # what it wants computed
+        await asyncio.wait(set(driver._tasks))
+    assert driver.broken is None, driver.broken
     caller.check()
 
 
-def answer(handler: Callable[..., Any], kind: Any, data: bytes, caller: str, *, many: bool = False) -> None:
+def answer(serve: Serve, machine: Any, disk: Any, kind: Any, data: bytes, caller: str, *, many: bool = False) -> None:
     """Let a handler answer these bytes; an internal error, a hang or a great deal of memory fails the test."""
     try:
         message = kind.FromString(data)
@@ -96,171 +122,166 @@ def answer(handler: Callable[..., Any], kind: Any, data: bytes, caller: str, *, 
         return
     tracemalloc.start()
     try:
-        asyncio.run(call(handler, message, Caller(caller), many=many))
+        asyncio.run(call(serve, machine, disk, message, Caller(caller), many=many))
         assert tracemalloc.get_traced_memory()[1] < LIMIT
     finally:
         tracemalloc.stop()
 
 
+@cache
+def whole(uploads: str, membership: str) -> tuple[int, list[bytes]]:
+    """How many steps such a job has, and what client-1 hears from the server in it."""
+    job = Trial(uploads, membership).until(100_000)
+    assert job.over
+    assert job.server.ending is not None
+    return job.steps, job.heard
+
+
 # --- to the server -----------------------------------------------------------------------------------------------------
 
 
-def job_after(steps: int, uploads: str) -> Joined:
-    job = Joined(make_federation(4, uploads=uploads, dropouts=1), deal(7, ROWS), seed=steps)
-    with small_chunks():
-        while job.steps < steps and not job.over:
-            job.step()
-    return job
+def parcels_to_the_server(job: Trial, name: str) -> list[tuple[Parcel, int]]:
+    """What a client may deliver at some moment or other, and how many bytes it has."""
+    session, request, client = job.clients[name].session or bytes(32), job.asks(), job.clients[name]
+    asked = attempt_name(request.number, request.attempt) if request else attempt_name(1, 1)
+    sizes = {job.plan.share_layout(12).words * 8, 24}
+    attempt = job.server.attempt
+    if attempt is not None and client.site.index in attempt.responders:
+        shape = job.plan.shape(len(attempt.question.labels), attempt.question.sizes, attempt.question.columns)
+        sizes.add(8 * shape.layout.words)
+    aligned = job.server._phase.aligned
+    named = [(Kind.UPLOAD, asked), (Kind.STEP, asked + b"x"), (Kind.IDS, b""), (Kind.CENTERS, bytes(32))]
+    named.append((Kind.SUM, aligned.context if aligned is not None and not aligned.finished else bytes(32)))
+    return [(Parcel(session, kind, of), size) for kind, of in named for size in sorted(sizes)]
 
 
-def said_to_the_server(job: Joined, name: str) -> list[tuple[str, Any, bytes, bool]]:
+def said_to_the_server(job: Trial, name: str) -> list[tuple[str, Any, bytes, bool]]:
     """What this client might honestly say now: method, message, bytes, whether it is a stream."""
-    site = job.sites[name]
-    introduction = wire.introduction_to(site.introduction())
-    digest = job.federation.digest()
-    join = pb.JoinRequest(federation_digest=digest, instance=site.instance, introduction=introduction)
+    site = job.clients[name].site
+    join = wire.join_to(messages.Join(job.federation.agreed(), site.instance, site.introduction()))
     out: list[tuple[str, Any, Any, bool]] = [
         ("Join", pb.JoinRequest, join, False),
         ("Follow", pb.FollowRequest, pb.FollowRequest(instance=site.instance), False),
         ("Status", pb.StatusRequest, pb.StatusRequest(), False),
     ]
-    reports = [
-        events.Held(bytes(32), 1, 2, 0.5, bytes(32)),
-        events.Unreachable("c1", "no"),
-        events.Done(),
-        events.Stopped("x"),
+    reports: list[messages.Report] = [
+        messages.Agreed(b"", tuple(b"" if other == name else bytes(32) for other in job.clients)),
+        messages.Held(bytes(32), 1, 2, 0.5, site.secrets.coin),
+        messages.Unreachable("client-2", "no"),
+        messages.Done(),
+        messages.Stopped("x"),
     ]
     out += [("Report", pb.ReportRequest, wire.report_to(report, site.instance), False) for report in reports]
-    rounds = job.coordinator.rounds
-    attempt = rounds.attempt if rounds and job.coordinator.phase is Phase.ROUNDS else None
-    words, asked = (attempt.decoder.shape.layout.words, attempt.name) if attempt else (9, (1, 1))
-    at = attempt.decoder.received(site.participant.index) if attempt else 0
-    upload = pb.UploadChunk(
-        session=site.participant.session,
-        round=asked[0],
-        attempt=asked[1],
-        offset=at,
-        total=words,
-        words=bytes(8 * (words - at)),
-    )
-    out.append(("Upload", pb.UploadChunk, upload, True))
-    ids = pb.IdChunk(instance=site.instance, offset=0, total=32, data=bytes(32))
-    out += [
-        ("Contribute", pb.SumChunk, pb.SumChunk(context=bytes(32), offset=0, total=3, words=bytes(24)), True),
-        ("Publish", pb.IdChunk, ids, True),
-        ("OpenCenters", pb.CentersChunk, CENTERS, True),
-    ]
+    for parcel, size in parcels_to_the_server(job, name):
+        out.append(("Progress", pb.Parcel, wire.parcel_to(parcel), False))
+        out.append(("Deliver", pb.Piece, wire.piece_to(parcel, 0, size, bytes(size)), True))
     return [(method, kind, message.SerializeToString(), many) for method, kind, message, many in out]
 
 
-@pytest.mark.parametrize("uploads", ["masked", "open"])
+@JOBS
 @calm
 @given(st.data())
-def test_the_server_answers_or_refuses_anything(tmp_path: Path, uploads: str, data: st.DataObject) -> None:
-    job = job_after(data.draw(st.sampled_from(AFTER)), uploads)
+def test_the_server_answers_or_refuses_anything(
+    tmp_path: Path, uploads: str, membership: str, data: st.DataObject
+) -> None:
+    job = Trial(uploads, membership).until(data.draw(st.integers(0, whole(uploads, membership)[0])))
+    Journal.remove(tmp_path)
     journal = Journal(tmp_path, bytes(32))
-    service = Service(job.coordinator, journal)
-    service.now = lambda: job.now  # type: ignore[method-assign]
     for _ in range(data.draw(st.integers(1, 4))):
         name = data.draw(st.sampled_from([*job.federation.roster, "server", "mallory"]))
-        honest = said_to_the_server(job, name if name in job.sites else "c0")
-        method, kind, whole, many = data.draw(st.sampled_from(honest))
-        raw = data.draw(st.one_of(damaged(whole), st.binary(max_size=60)))
-        answer(getattr(service, method), kind, raw, name, many=many)
+        honest = said_to_the_server(job, name if name in job.clients else "client-1")
+        method, kind, good, many = data.draw(st.sampled_from(honest))
+        raw = data.draw(st.one_of(damaged(good), st.just(good), st.binary(max_size=60)))
+
+        def serve(driver: Driver, method: str = method) -> Handler:
+            of: Any = Exchange(job.server, driver, "memory") if method in ("Progress", "Deliver") else None
+            return getattr(of or Service(job.server, driver), method)  # type: ignore[no-any-return]
+
+        answer(serve, job.server, journal, kind, raw, name, many=many)
     journal.close()
 
 
 # --- to a client: other clients -------------------------------------------------------------------------------------------
 
 
+@JOBS
 @calm
 @given(st.data())
-def test_a_client_answers_or_refuses_anything_that_clients_send(tmp_path: Path, data: st.DataObject) -> None:
-    owner, me, *_ = introduced(make_federation(4), deal(3, ROWS))
-    exchange = Exchange(me, Store(tmp_path), lambda: None)
-    words = owner.outgoing(me.name)
-    whole = share_chunk(owner.session, owner.share_set.id, events.Chunk(0, len(words), words)).SerializeToString()
-    progress = pb.ProgressRequest(session=owner.session, share_set=owner.share_set.id).SerializeToString()
-    fetch = pb.FetchRequest(session=owner.session, share_set=me.share_set.id, offset=1).SerializeToString()
-    honest: list[tuple[Any, Any, bytes, bool]] = [
-        (exchange.Deliver, pb.ShareChunk, whole, True),
-        (exchange.Progress, pb.ProgressRequest, progress, False),
-        (exchange.Fetch, pb.FetchRequest, fetch, False),
-        (exchange.OpenCenters, pb.CentersChunk, CENTERS.SerializeToString(), True),
-    ]
+def test_a_client_answers_or_refuses_anything_that_clients_send(
+    uploads: str, membership: str, data: st.DataObject
+) -> None:
+    job = Trial(uploads, membership).until(data.draw(st.integers(0, whole(uploads, membership)[0])))
+    me, disk = job.me, Dictionary()
+    owner = job.clients["client-2"].site
+    session = me.session or bytes(32)
+    size = 8 * job.plan.share_layout(len(owner.rows)).words
+    names = [owner.share_set.id, me.site.share_set.id, bytes(32)]
+    aligned = getattr(me._phase, "_alignment", None)
+    if aligned is not None:
+        names += [aligned.stage.ids[1], aligned.context]
+    parcels = [Parcel(session, kind, name) for kind in Kind for name in names]
     for _ in range(data.draw(st.integers(1, 4))):
-        handler, kind, good, many = data.draw(st.sampled_from(honest))
-        raw = data.draw(st.one_of(damaged(good), st.binary(max_size=60)))
-        answer(handler, kind, raw, data.draw(st.sampled_from(["c0", "c2", me.name, "mallory"])), many=many)
+        parcel, total = data.draw(st.sampled_from(parcels)), data.draw(st.sampled_from([0, 16, 24, 32, size]))
+        delivered = wire.piece_to(parcel, 0, total, bytes(total)).SerializeToString()
+        method, kind, good, many = data.draw(
+            st.sampled_from(
+                [
+                    ("Deliver", pb.Piece, delivered, True),
+                    ("Progress", pb.Parcel, wire.parcel_to(parcel).SerializeToString(), False),
+                ]
+            )
+        )
+        raw = data.draw(st.one_of(damaged(good), st.just(good), st.binary(max_size=60)))
+        sender = data.draw(st.sampled_from(["client-2", "client-3", "client-1", "server", "mallory"]))
+        ended = me.ended
+
+        def serve(driver: Driver, method: str = method) -> Handler:
+            return getattr(Exchange(me, driver, "memory"), method)  # type: ignore[no-any-return]
+
+        answer(serve, me, disk, kind, raw, sender, many=many)
+        assert ended is not None or me.ended is None or sender == "client-2", "only an expected sender ends us"
 
 
 # --- to a client: the server ------------------------------------------------------------------------------------------------
 
 
-@cache
-def conversation(uploads: str) -> tuple[list[bytes], list[bytes]]:
-    """What c0 hears from the server in a whole job, and the shares the others give it."""
-    heard: list[bytes] = []
-
-    class Listening(Joined):
-        def read(self, site: Any) -> None:
-            if site.name == "c0":
-                heard.append(site.stream.queue[0])
-            super().read(site)
-
-    job = Listening(make_federation(4, uploads=uploads, dropouts=1), deal(7, ROWS), seed=1)
-    job.run()
-    c0 = job.sites["c0"].participant
-    others = [site.participant for name, site in job.sites.items() if name != "c0"]
-    shares = [data for owner in others for data in share_chunks(owner, owner.outgoing(c0.name), 0)]
-    return heard, shares
-
-
 def hear(me: Participant, data: bytes) -> None:
-    """As the runner does, with a `SecfcError` as the only way out."""
+    """As the driver does, with a `SecfcError` as the only way out."""
     try:
         message = pb.Event.FromString(data)
     except (DecodeError, UnicodeDecodeError):
         return
     try:
-        request = me.handle(wire.event_from(message))
-        if request is not None:
-            me.answer(request)
+        inputs: list[Any] = [Told(wire.event_from(message))]
+        while inputs:
+            effects = me.handle(inputs.pop(0), 1.0)
+            inputs += [worked(work) for work in effects.work]
     except SecfcError as error:
         assert str(error).isprintable()  # noqa: PT017
+    if me.ended is not None and me.ended.error is not None:
+        assert str(me.ended.error).isprintable()
 
 
-@pytest.mark.parametrize("uploads", ["masked", "open"])
+def worked(work: Any) -> Worked:
+    try:
+        return Worked(work.name, None if isinstance(work, Load) else work.run())
+    except SecfcError as error:
+        return Worked(work.name, error=error)
+
+
+@JOBS
 @calm
 @given(st.data())
-def test_a_client_takes_or_refuses_anything_that_the_server_says(uploads: str, data: st.DataObject) -> None:
-    heard, shares = conversation(uploads)
-    job = Joined(make_federation(4, uploads=uploads, dropouts=1), deal(7, ROWS), seed=1)
-    me = job.sites["c0"].participant  # the same seed: the same client
-    until = data.draw(st.integers(0, len(heard)))
-    for raw in heard[:until]:
-        hear(me, raw)
-        if me.missing():
-            share(me, shares)
+def test_a_client_takes_or_refuses_anything_that_the_server_says(
+    uploads: str, membership: str, data: st.DataObject
+) -> None:
+    steps, heard = whole(uploads, membership)
+    me = Trial(uploads, membership).until(data.draw(st.integers(0, steps))).me
     tracemalloc.start()
     try:
         for _ in range(data.draw(st.integers(1, 5))):
-            whole = data.draw(st.sampled_from(heard))
-            hear(me, data.draw(st.one_of(damaged(whole), st.just(whole), st.binary(max_size=60))))
+            good = data.draw(st.sampled_from(heard))
+            hear(me, data.draw(st.one_of(damaged(good), st.just(good), st.binary(max_size=60))))
         assert tracemalloc.get_traced_memory()[1] < LIMIT
     finally:
         tracemalloc.stop()
-
-
-def share(me: Participant, shares: list[bytes]) -> None:
-    for raw in shares:
-        message = pb.ShareChunk.FromString(raw)
-        owner = next((m for m in me.members if m.share_set == message.share_set), None)
-        if owner is None:
-            return
-        me.receive(owner.name, message.session, message.share_set, wire.chunk_from(message))
-        words = me.complete(owner.name)
-        if words is not None:
-            me.settle(owner.name, words)
-    me.keep_own()
-    me.holdings()

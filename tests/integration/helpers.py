@@ -18,11 +18,14 @@ import grpc
 import numpy as np
 import numpy.typing as npt
 
-from secfc import central, config, federation, fixedpoint, kit, local, plan
-from secfc.coins import Coins
-from secfc.config import Federation, Party
-from secfc.kit import Kit
+from secfc import local
+from secfc.agreement import federation as federations
+from secfc.agreement.federation import Federation, Party
+from secfc.kmeans import central, fixedpoint
+from secfc.kmeans.coins import Coins
 from secfc.local import Local
+from secfc.pki import kit
+from secfc.pki.kit import Kit
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as stubs
 
@@ -67,28 +70,28 @@ def readdressed(made: Federation, addresses: dict[str, str]) -> Federation:
         return dataclasses.replace(party, address=addresses.get(party.name, party.address))
 
     moved = dataclasses.replace(made, server=at(made.server), clients=tuple(map(at, made.clients)))
-    return config.parse(config.dumps(moved), "the local federation")
+    return federations.parse(federations.dumps(moved), "the local federation")
 
 
 def pooled(made: Federation, parts: Parts, coins: Coins | None = None) -> central.Central:
     """What central Lloyd in exact integers finds on all rows from the same start: the federation's seed, or its coins."""
-    rows = fixedpoint.quantise(np.concatenate(parts), made.bound, made.precision)
+    rows = fixedpoint.quantise(np.concatenate(parts), made.job.bound, made.job.precision)
     if coins is None:
-        assert made.seed is not None
-        coins = Coins(made.seed.encode())
-    return central.run(rows, made.k, start=made.seeding, coins=coins, max_rounds=made.max_rounds)
+        assert made.job.seed is not None
+        coins = Coins(made.job.seed.encode())
+    return central.run(rows, made.job.k, start=made.job.seeding, coins=coins, max_rounds=made.job.max_rounds)
 
 
 def check_labels(site: Local, parts: Parts) -> central.Central:
     """Every client's labels are central Lloyd's, and the result says so too."""
     result = site.result()
     expected = pooled(site.federation, parts, Coins(bytes.fromhex(result["seed"])))
-    assert site.federation.seed is None or result["seed"] == site.federation.seed.encode().hex()
+    assert site.federation.job.seed is None or result["seed"] == site.federation.job.seed.encode().hex()
     np.testing.assert_array_equal(site.labels(), expected.labels)
     assert (result["state"], result["reason"]) == ("finished", None)
     assert (result["rounds"], result["converged"]) == (expected.rounds, expected.converged)
-    assert result["inertia"] == federation.in_data_units(plan.of(site.federation), expected.inertia)
-    assert result["cluster_sizes"] == np.bincount(expected.labels, minlength=site.federation.k).tolist()
+    assert result["inertia"] == fixedpoint.in_data_units(expected.inertia, site.federation.job.precision)
+    assert result["cluster_sizes"] == np.bincount(expected.labels, minlength=site.federation.job.k).tolist()
     return expected
 
 
@@ -193,7 +196,7 @@ def dial(
     """A channel as that kit's party would open it, or without showing a certificate, or trusting another authority."""
     pair = (own.key_pem, own.certificate_pem) if certificate else (None, None)
     credentials = grpc.ssl_channel_credentials(ca_pem or own.ca_pem, *pair)
-    name = config.identity(own.federation.name, party)
+    name = federations.identity(own.federation.name, party)
     options = [("grpc.ssl_target_name_override", name), ("grpc.enable_retries", 0)]
     return grpc.secure_channel(address or own.federation.party(party).address, credentials, options)
 

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from secfc import events
-from secfc.field import Layout, Words
+from secfc.coding.field import Layout, Words
+from secfc.kmeans.distances import Labels
 from secfc.local import Local
-from secfc_client.participant import Participant
+from secfc.protocol import messages
+from secfc.protocol.rounds.uploads import UploadsClient
 from tests.integration import helpers
 
 LIES = ("random", "one", "offset", "malformed")
@@ -55,17 +55,17 @@ def falsified(kind: str, layout: Layout, words: Words) -> Words:
 
 
 def lying(kind: str, first: int, honest: Any) -> Any:
-    """`Participant.answer`, falsified from request `first` on."""
+    """`UploadsClient._made`, falsified from request `first` on."""
 
-    def answer(self: Participant, request: events.RoundRequest) -> npt.NDArray[np.uint64]:
-        words: Words = honest(self, request)
+    def made(self: UploadsClient, request: messages.RoundRequest, labels: Labels) -> Words:
+        words: Words = honest(self, request, labels)
         if request.number < first:
             return words
-        labels = self._labels(request.number)
-        sizes = np.bincount(labels[labels >= 0], minlength=self.federation.k)
-        return falsified(kind, self.plan.shape(len(labels), sizes, request.columns).layout, words)
+        plan = self._holding.plan
+        sizes = np.bincount(labels[labels >= 0], minlength=plan.wishes.clusters)
+        return falsified(kind, plan.shape(len(labels), sizes, request.columns).layout, words)
 
-    return answer
+    return made
 
 
 def start(site: Local, client: str, kind: str, first: int = 1) -> None:
@@ -100,7 +100,7 @@ def main() -> None:
     kind, first = option("--lie", "random"), int(option("--from", "1"))
     if kind not in LIES:
         sys.exit(f"--lie is one of {', '.join(LIES)}")
-    Participant.answer = lying(kind, first, Participant.answer)  # type: ignore[method-assign]
+    UploadsClient._made = lying(kind, first, UploadsClient._made)  # type: ignore[method-assign]
     from secfc_client.__main__ import main as client
 
     client()

@@ -15,14 +15,14 @@ from unittest import mock
 
 import numpy as np
 
-from secfc import events
-from secfc.decoding import Distances
-from secfc.distances import UNASSIGNED, Labels
-from secfc.lloyd import Clustering, Phase, Progress
+from secfc.kmeans.distances import UNASSIGNED, Labels
+from secfc.kmeans.lloyd import Answer, Clustering, Progress, Step
+from secfc.protocol import messages
+from secfc.protocol.parcels import Kind
+from secfc.protocol.server.coordinator import Coordinator
+from secfc.protocol.server.news import Cursor
+from secfc.protocol.server.phases import rounds as phases
 from secfc_server import __main__ as server
-from secfc_server import coordinator
-from secfc_server.coordinator import Coordinator, Cursor
-from secfc_server.rounds import Rounds
 
 ROW = 17
 
@@ -30,10 +30,10 @@ ROW = 17
 class Singleton(Clustering):
     """Chooses a row after the seeding."""
 
-    def absorb(self, distances: Distances) -> Progress:
-        progress = super().absorb(distances)
+    def absorb(self, answer: Answer) -> Progress:
+        progress = super().absorb(answer)
         if self.number == self.clusters + 2:
-            self.phase = Phase.LLOYD
+            self.step = Step.LLOYD
             self.labels = np.full(self.rows, UNASSIGNED, dtype=np.int32)
             self.labels[ROW] = 0
             self._stale = {0}
@@ -45,10 +45,10 @@ class Repeat(Clustering):
 
     again = False
 
-    def absorb(self, distances: Distances) -> Progress:
-        progress = super().absorb(distances)
+    def absorb(self, answer: Answer) -> Progress:
+        progress = super().absorb(answer)
         if self.number == self.clusters + 2 and not self.again:
-            self.again, self.number, self.phase = True, self.number - 1, Phase.LLOYD
+            self.again, self.number, self.step = True, self.number - 1, Step.LLOYD
             self.labels = np.roll(self.labels, 1)
             self.forget()
         return progress
@@ -57,14 +57,14 @@ class Repeat(Clustering):
 class Insistent(Coordinator):
     """Sends an assignment even if its number was sent before."""
 
-    def _round_news(self, rounds: Rounds, sender: str, cursor: Cursor, now: float) -> list[events.Event]:
-        labels = rounds.attempt.request.labels if rounds.attempt else None
-        if labels is not None and labels is not self._told.get(sender):
-            self._told[sender] = labels
+    def news(self, sender: str, cursor: Cursor, now: float) -> list[messages.Event]:
+        labels = self.attempt.question.labels if self.attempt else None
+        if labels is not None and labels is not self._shown.get(sender):
+            self._shown[sender] = labels
             cursor.version, cursor.asked = 0, (0, 0)
-        return super()._round_news(rounds, sender, cursor, now)
+        return super().news(sender, cursor, now)
 
-    _told: ClassVar[dict[str, Labels]] = {}
+    _shown: ClassVar[dict[str, Labels]] = {}
 
 
 class Exchanged(Coordinator):
@@ -72,7 +72,7 @@ class Exchanged(Coordinator):
 
     deceived: ClassVar[tuple[str, ...]] = ("client-1", "client-2", "client-3")
 
-    def news(self, sender: str, cursor: Cursor, now: float) -> list[events.Event]:
+    def news(self, sender: str, cursor: Cursor, now: float) -> list[messages.Event]:
         found = super().news(sender, cursor, now)
         return [_exchanged(event) for event in found] if sender in self.deceived else found
 
@@ -81,10 +81,10 @@ class TwoFaced(Exchanged):
     deceived: ClassVar[tuple[str, ...]] = ("client-2",)
 
 
-def _exchanged(event: events.Event) -> events.Event:
-    if not isinstance(event, events.Opened) or not event.data or event.offset:
+def _exchanged(event: messages.Event) -> messages.Event:
+    if not isinstance(event, messages.Piece) or event.parcel.kind is not Kind.OPENED or not event.data or event.offset:
         return event
-    return dataclasses.replace(event, data=bytes([event.data[0] ^ 1]) + event.data[1:])
+    return dataclasses.replace(event, data=bytes([event.data[0] ^ 1]) + bytes(event.data[1:]))
 
 
 CLUSTERINGS = {"singleton": Singleton, "repeat": Repeat}
@@ -94,7 +94,7 @@ COORDINATORS = {"exchanged": Exchanged, "two-faced": TwoFaced}
 def main() -> None:
     kind = sys.argv.pop(1)
     with (
-        mock.patch.object(coordinator, "Clustering", CLUSTERINGS.get(kind, Clustering)),
+        mock.patch.object(phases, "Clustering", CLUSTERINGS.get(kind, Clustering)),
         mock.patch.object(server, "Coordinator", COORDINATORS.get(kind, Insistent)),
     ):
         server.main()

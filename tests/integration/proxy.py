@@ -47,10 +47,6 @@ class Proxy:
         host, port = self._listener.getsockname()
         return f"{host}:{port}"
 
-    def retarget(self, target: str) -> None:
-        host, _, port = target.rpartition(":")
-        self._target = (host, int(port))
-
     def cut(self) -> None:
         """Reset every connection, those swallowed too."""
         with self._lock:

@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from secfc import fixedpoint, local, plan
+from secfc import local
+from secfc.agreement import plan
+from secfc.kmeans import fixedpoint
 from secfc.local import Local
 from tests.integration import helpers
 
@@ -24,8 +26,8 @@ Centres = dict[int, tuple[int, list[float]]]
 def run(folder: Path, parts: helpers.Parts, k: int, consents: dict[str, str], **settings: Any) -> Local:
     """A whole job in which each client lets the centres be seen by whom `consents` says; default: nobody."""
     site = helpers.prepared(folder, parts, helpers.describe(parts, k, **settings))
-    if site.federation.centers != "nobody":  # what an earlier job left must not be taken for this one's
-        for party in site.federation.roster + (("server",) if site.federation.centers == "server" else ()):
+    if site.federation.job.centers != "nobody":  # what an earlier job left must not be taken for this one's
+        for party in site.federation.roster + (("server",) if site.federation.job.centers == "server" else ()):
             site.centers_file(party).write_text("cluster,size\n7,7\n", encoding="utf-8")
     try:
         site.start("server")
@@ -49,12 +51,12 @@ def means(site: Local, parts: helpers.Parts) -> Centres:
     divisions, the second of them exact. Rows of the site with most of them do not count for the floor, t being 1."""
     made, labels = site.federation, site.labels()
     owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    rows: npt.NDArray[np.int64] = fixedpoint.quantise(np.concatenate(parts), made.bound, made.precision)
+    rows: npt.NDArray[np.int64] = fixedpoint.quantise(np.concatenate(parts), made.job.bound, made.job.precision)
     out: Centres = {}
-    for h in range(made.k):
+    for h in range(made.job.k):
         members = rows[labels == h]
-        if len(members) - np.bincount(owners[labels == h]).max(initial=0) >= made.centers_smallest:
-            out[h] = (len(members), (members.sum(axis=0) / len(members) / 2.0**made.precision).tolist())
+        if len(members) - np.bincount(owners[labels == h]).max(initial=0) >= made.job.centers_smallest:
+            out[h] = (len(members), (members.sum(axis=0) / len(members) / 2.0**made.job.precision).tolist())
     return out
 
 
@@ -158,8 +160,8 @@ def test_a_client_that_is_gone_does_not_keep_the_others_from_opening(tmp_path: P
         for name in site.federation.roster[:4]:
             helpers.until(lambda name=name: helpers.said(site, name, "centres written"), f"{name} has centres", 180)
     labels = helpers.pooled(made, parts).labels
-    rows = fixedpoint.quantise(np.concatenate(parts), made.bound, made.precision)
-    sums = [rows[labels == h].sum(axis=0) / np.count_nonzero(labels == h) / 2.0**made.precision for h in range(3)]
+    rows = fixedpoint.quantise(np.concatenate(parts), made.job.bound, made.job.precision)
+    sums = [rows[labels == h].sum(axis=0) / np.count_nonzero(labels == h) / 2.0**made.job.precision for h in range(3)]
     for name in site.federation.roster[:4]:
         assert [row for _, row in (opened(site, name) or {}).values()] == [each.tolist() for each in sums]
 
@@ -167,7 +169,8 @@ def test_a_client_that_is_gone_does_not_keep_the_others_from_opening(tmp_path: P
 @pytest.mark.slow
 def test_by_default_the_centres_are_beside_the_labels(tmp_path: Path) -> None:
     parts = helpers.split(helpers.mixture(90, 3, 3), [30, 30, 30])
-    made = helpers.describe(parts, 3, centers="clients", features=3, feature_names=("age", "size", "weight, kg"))
+    names = ("age", "size", "weight, kg")
+    made = helpers.describe(parts, 3, centers="clients", seed="a", features=3, feature_names=names)
     site = helpers.prepared(tmp_path, parts, made, client_options=("--open-centers", "clients"))
     (tmp_path / "own").mkdir()
     call = helpers.client_call(
@@ -205,7 +208,7 @@ def test_a_restarted_server_still_has_the_answers(tmp_path: Path) -> None:
         helpers.until(lambda: helpers.in_rounds(site, 1), "the first round")
         site.processes["client-4"].send_signal(signal.SIGSTOP)  # so that the server waits for it at the end
         with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as database:
-            count = "SELECT count(*) FROM centers"
+            count = "SELECT count(*) FROM kept WHERE key LIKE 'centers/%'"
             helpers.until(lambda: database.execute(count).fetchone() == (3,), "three have answered")
         site.processes["server"].kill()
         site.processes["server"].wait()

@@ -45,12 +45,15 @@ def make(
 
 def check(site: Local, parts: helpers.Parts) -> None:
     """Labels as by central Lloyd from the seed in result.json, and nobody crashed on the way."""
-    test_membership.check(site, parts) if site.federation.membership == "private" else helpers.check_labels(site, parts)
+    test_membership.check(site, parts) if site.federation.job.membership == "private" else helpers.check_labels(
+        site, parts
+    )
     for party in ("server", *site.federation.roster):
         assert "Traceback" not in helpers.text(site, party), helpers.text(site, party)[-3000:]
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("delay", [0.0, 0.05], ids=["loopback", "50 ms"])
 @pytest.mark.parametrize("membership", ["public", "private"])
 def test_labels_are_those_of_lloyd_whatever_happens(tmp_path: Path, membership: str, delay: float) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow.csv as pacsv
 import pytest
 
-from secfc import local, plan
+from secfc import local
+from secfc.agreement import plan
 from secfc.local import Local
 from tests.integration import helpers
 
@@ -27,8 +28,8 @@ def check_result(site: Local, parts: helpers.Parts) -> None:
     """`result.json` says what was done and what it cost, by the plan's formulas."""
     result, made, agreed = site.result(), site.federation, plan.of(site.federation)
     names, n = list(made.roster), made.n
-    assert (result["federation"], result["federation_digest"]) == (made.name, made.digest().hex())
-    assert (result["clients"], result["k"], result["uploads"]) == (n, made.k, made.uploads)
+    assert (result["federation"], result["federation_digest"]) == (made.name, made.agreed().hex())
+    assert (result["clients"], result["k"], result["uploads"]) == (n, made.job.k, made.uploads)
     assert (result["rows"], result["privacy"]) == (sum(map(len, parts)), made.privacy)
     assert (result["segments"], result["responders"]) == (agreed.segments, agreed.responders)
     assert result["lanes"] == agreed.field.lanes
@@ -65,7 +66,7 @@ def check_history(site: Local) -> None:
     for step in history:
         assert len(set(step["responders"])) == agreed.responders
         assert set(step["responders"]) <= set(made.roster)
-        assert 1 <= step["columns"] <= made.k
+        assert 1 <= step["columns"] <= made.job.k
         assert step["attempts"] == 1
         assert 0 <= step["compute_seconds"] <= step["seconds"]
         assert 0 <= step["decode_seconds"] <= step["seconds"]

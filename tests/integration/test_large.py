@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from secfc import local, plan, wire
+from secfc import local
+from secfc.agreement import plan
 from secfc.local import Local
+from secfc.protocol import transfer
 from tests.integration import helpers
 
 ROWS, FEATURES, CLIENTS, CLUSTERS, ROUNDS = 200_000, 50, 5, 8, 3
@@ -39,6 +41,7 @@ def measure(site: Local, seconds: float) -> dict[str, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_memory_and_bytes_are_as_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values = helpers.mixture(ROWS, FEATURES, CLUSTERS)
     parts = helpers.split(values, [ROWS // CLIENTS] * CLIENTS)
@@ -66,7 +69,7 @@ def check_bytes(result: dict[str, Any], agreed: plan.Plan) -> None:
     """Sharing: m_j·⌈d/ℓ⌉ residues a lane to each other client. A round: at most m·k residues a lane from each responder."""
     cost = agreed.cost()
     assert set(result["bytes"]["sharing_sent"].values()) == {cost["sharing_bytes_per_client"]}
-    assert cost["sharing_bytes_per_client"] > 4 * wire.CHUNK_BYTES  # beyond gRPC's limit for one message
+    assert cost["sharing_bytes_per_client"] > 4 * transfer.PIECE_BYTES  # beyond gRPC's limit for one message
     per_residue = 8 / 3
     owned, length, lanes = ROWS // CLIENTS, -(-FEATURES // agreed.segments), agreed.field.lanes
     assert cost["sharing_bytes_per_client"] == pytest.approx(
@@ -78,7 +81,7 @@ def check_bytes(result: dict[str, Any], agreed: plan.Plan) -> None:
         assert each <= cost["round_bytes_per_client"]
     full = [step for step in result["history"] if step["step"] == "lloyd" and step["columns"] == CLUSTERS]
     assert full
-    assert full[0]["upload_bytes"] / len(full[0]["responders"]) > wire.CHUNK_BYTES
+    assert full[0]["upload_bytes"] / len(full[0]["responders"]) > transfer.PIECE_BYTES
     each_client = {name: sum(step["upload_bytes"] // agreed.responders for step in result["history"]) for name in
                    result["bytes"]["uploaded"]}  # fmt: skip
     assert result["bytes"]["uploaded"] == each_client  # R = n: everybody answers every time

@@ -54,7 +54,7 @@ def budget_of(site: Local, client: str) -> int:
     call = [
         sys.executable,
         "-c",
-        "from secfc.cli import main; main()",
+        "from secfc_client.cli import main; main()",
         "budget",
         "--kit",
         str(site.kit(client)),

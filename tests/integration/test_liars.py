@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from secfc import config
+from secfc.agreement.federation import SERVER
 from secfc.local import Local
 from tests.integration import helpers, liar
 
 
 def start(site: Local, liars: dict[str, tuple[str, int]]) -> None:
-    for party in (config.SERVER, *site.federation.roster):
+    for party in (SERVER, *site.federation.roster):
         if party in liars:
             liar.start(site, party, *liars[party])
         else:
@@ -122,8 +122,8 @@ def test_the_lies_are_lies_and_valid() -> None:
     """What liar.py sends differs as it says, and (but for `malformed`) passes the checks of an upload's form."""
     import numpy as np
 
+    from secfc.coding.field import Field, Layout
     from secfc.errors import Malformed
-    from secfc.field import Field, Layout
 
     layout = Layout(Field.of(2), 20, (3, 2))
     rng = np.random.default_rng(0)

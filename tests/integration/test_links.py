@@ -17,9 +17,11 @@ import grpc
 import pyarrow.parquet as pq
 import pytest
 
-from secfc import config, events, kit, plan, wire
-from secfc.kit import Kit
+from secfc.agreement import federation as federations
+from secfc.agreement import plan
 from secfc.local import Local
+from secfc.pki import kit
+from secfc.protocol import transfer
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as stubs
 from tests.integration import helpers
@@ -37,7 +39,7 @@ def stack() -> Iterator[ExitStack]:
         yield made
 
 
-def behind(made: config.Federation, proxies: dict[str, Proxy]) -> config.Federation:
+def behind(made: federations.Federation, proxies: dict[str, Proxy]) -> federations.Federation:
     return helpers.readdressed(made, {name: proxy.address for name, proxy in proxies.items()})
 
 
@@ -80,7 +82,7 @@ def test_two_clients_that_cannot_reach_each_other(tmp_path: Path, stack: ExitSta
             for line in site.events("server")
         )
     assert not complaints(site, "client-3")
-    assert helpers.status_of(site).phase == "sharing"
+    assert helpers.status_of(site).phase == pb.PHASE_SHARING
     # Tried on and on, and taken up when it works again.
     before = {name: proxies[name].turned_away for name in pair}
     until(lambda: all(proxies[name].turned_away >= before[name] + 2 for name in pair), "both are tried again", 120)
@@ -101,7 +103,7 @@ def test_the_servers_connections_are_cut_in_the_middle_of_uploads(tmp_path: Path
     parts = helpers.split(helpers.mixture(12000, 4, 16), [4000, 4000, 4000])
     plain = helpers.describe(parts, 16, max_rounds=6, precision=4)
     layout = plan.of(plain).cost()
-    assert layout["round_bytes_per_client"] > 1.2 * wire.CHUNK_BYTES
+    assert layout["round_bytes_per_client"] > 1.2 * transfer.PIECE_BYTES
     proxy = stack.enter_context(Proxy(plain.server.bind))
     seeding = 3 * 16 * 12000 * 8  # at most: three clients, 16 single columns
     round_bytes = 3 * layout["round_bytes_per_client"]
@@ -115,7 +117,7 @@ def test_the_servers_connections_are_cut_in_the_middle_of_uploads(tmp_path: Path
     for name in plain.roster:
         said = [line["event"] for line in site.events(name)]
         assert said.count("joined") >= 2, said
-        assert "cannot reach the server; trying on" in said
+        assert "cannot reach the server; trying again" in said
     result = site.result()
     assert [step["attempts"] for step in result["history"]] == [1] * len(result["history"])
     exact = sum(step["upload_bytes"] for step in result["history"])
@@ -157,7 +159,7 @@ def test_a_share_delivery_is_cut_in_the_middle_of_a_chunk(tmp_path: Path, stack:
     plain = helpers.describe(parts, 3, max_rounds=2, precision=4)
     agreed = plan.of(plain)
     shares = [8 * agreed.share_layout(len(part)).words for part in parts]
-    assert shares[0] > 2 * wire.CHUNK_BYTES
+    assert shares[0] > 2 * transfer.PIECE_BYTES
     proxy = stack.enter_context(Proxy(plain.client("client-2").bind, cut_after=[1_300_000, 2_800_000]))
     site = helpers.prepared(tmp_path, parts, behind(plain, {"client-2": proxy}))
     stack.callback(site.stop)
@@ -172,7 +174,7 @@ def test_a_share_delivery_is_cut_in_the_middle_of_a_chunk(tmp_path: Path, stack:
         name: value - 2 * share for (name, value), share in zip(counted["sharing_sent"].items(), shares, strict=True)
     }
     assert sent["client-2"] == 0
-    assert 0 <= sent["client-1"] + sent["client-3"] <= 8 * wire.CHUNK_BYTES
+    assert 0 <= sent["client-1"] + sent["client-3"] <= 8 * transfer.PIECE_BYTES
 
 
 @pytest.mark.slow
@@ -222,7 +224,7 @@ class Trio:
         labels = []
         for name in ("client-1", "client-2"):
             labels += pq.read_table(self.site.labels_file(name)).column("cluster").to_pylist()
-        assert labels + self.mine.me.own_labels().tolist() == helpers.pooled(self.made, self.parts).labels.tolist()
+        assert labels + list(self.mine.labels) == helpers.pooled(self.made, self.parts).labels.tolist()
 
     def close(self) -> None:
         self.mine.close()
@@ -253,21 +255,21 @@ class Held:
 
 
 def deliver_and_break(trio: Trio, stack: ExitStack, count: int) -> None:
-    """So many words of ours reach client-1, then the connection is reset before the stream has ended."""
+    """So many bytes of ours reach client-1, then the connection is reset before the stream has ended."""
     mine = trio.mine
-    words = mine.shares("client-1")
+    data = mine.shares("client-1")
     proxy = stack.enter_context(Proxy(trio.made.client("client-1").bind))
-    messages = Held(mine.chunk(words[:count], total=len(words)))
+    messages = Held(mine.share_piece(data, data=data[:count]))
     with helpers.dial(mine.kit, "client-1", proxy.address) as channel:
-        call = stubs.ShareExchangeStub(channel).Deliver.future(iter(messages), timeout=CALL)
-        until(lambda: mine.received_by("client-1") == count, "the words have arrived")
+        call = stubs.ExchangeStub(channel).Deliver.future(iter(messages), timeout=CALL)
+        until(lambda: mine.received_by("client-1") == count, "the bytes have arrived")
         proxy.cut()
         until(call.done, "the delivery breaks off")
         messages.release()
     assert mine.received_by("client-1") == count
 
 
-def test_a_delivery_whose_last_word_came_but_whose_end_did_not(trio: Trio, stack: ExitStack) -> None:
+def test_a_delivery_whose_last_byte_came_but_whose_end_did_not(trio: Trio, stack: ExitStack) -> None:
     """The receiver has everything, an honest sender hears so and sends nothing more: the job must go on."""
     mine = trio.mine
     deliver_and_break(trio, stack, len(mine.shares("client-1")))
@@ -278,12 +280,12 @@ def test_a_delivery_whose_last_word_came_but_whose_end_did_not(trio: Trio, stack
 
 
 def test_a_delivery_that_breaks_off_is_resumed(trio: Trio, stack: ExitStack) -> None:
-    """Half the words arrive, then the connection breaks; the other half follows on another connection."""
+    """Half the bytes arrive, then the connection breaks; the other half follows on another connection."""
     mine = trio.mine
-    words = mine.shares("client-1")
-    half = len(words) // 2
+    data = mine.shares("client-1")
+    half = len(data) // 16 * 8
     deliver_and_break(trio, stack, half)
-    assert mine.deliver("client-1", mine.chunk(words, half)) == len(words)
+    assert mine.deliver("client-1", mine.share_piece(data, half)) == len(data)
     mine.deliver("client-2")
     mine.hold()
     trio.finish()
@@ -301,17 +303,17 @@ def test_a_client_that_refuses_our_shares_ends_our_process_with_its_reason(tmp_p
     assert "client-3 refuses: refused by the script" in helpers.text(trio.site, "client-1")
 
 
-def test_an_upload_whose_last_word_came_but_whose_end_did_not(trio: Trio) -> None:
-    """The last words of the round are there: it goes on, whatever becomes of the connection."""
+def test_an_upload_whose_last_byte_came_but_whose_end_did_not(trio: Trio) -> None:
+    """The last bytes of the round are there: it goes on, whatever becomes of the connection."""
     mine = trio.mine
     mine.share()
     asked = mine.request()
-    answer = mine.me.answer(asked)
+    answer = mine.answer(asked)
     for name in ("client-1", "client-2"):
         other = kit.load(trio.site.kit(name))
-        until(lambda o=other: stands_at(o, mine.me.session, asked, len(answer), len(answer)), f"{name} has answered")
-    messages = Held(mine.upload_chunk(asked, answer))
-    call = mine.stub.Upload.future(iter(messages), timeout=CALL)
+        until(lambda o=other: mine.uploaded(asked, o) == len(answer), f"{name} has answered")
+    messages = Held(mine.upload_piece(asked, answer))
+    call = mine.exchange.Deliver.future(iter(messages), timeout=CALL)
     try:
         following = mine.request(10.0)
     finally:
@@ -326,27 +328,15 @@ def test_an_upload_that_breaks_off_is_resumed_where_it_stopped(trio: Trio) -> No
     mine = trio.mine
     mine.share()
     asked = mine.request()
-    answer = mine.me.answer(asked)
-    half = len(answer) // 2
-    messages = Held(mine.upload_chunk(asked, answer, words=wire.word_bytes(answer[:half])))
-    call = mine.stub.Upload.future(iter(messages), timeout=CALL)
-    until(lambda: stands_at(mine, mine.me.session, asked, half, len(answer)), "half of the words have arrived")
+    answer = mine.answer(asked)
+    half = len(answer) // 16 * 8
+    messages = Held(mine.upload_piece(asked, answer, data=answer[:half]))
+    call = mine.exchange.Deliver.future(iter(messages), timeout=CALL)
+    until(lambda: mine.uploaded(asked) == half, "half of the bytes have arrived")
     call.cancel()
     messages.release()
-    mine.upload(mine.upload_chunk(asked, answer, offset=half, words=wire.word_bytes(answer[half:])))
+    mine.upload(mine.upload_piece(asked, answer, half))
     trio.finish()
-
-
-def stands_at(sender: Scripted | Kit, session: bytes, asked: events.RoundRequest, offset: int, total: int) -> bool:
-    """Whether the server expects a sender's words from that offset: it takes none from there, and refuses elsewhere."""
-    empty = pb.UploadChunk(session=session, round=asked.number, attempt=asked.attempt, offset=offset, total=total)
-    own = sender.kit if isinstance(sender, Scripted) else sender
-    with helpers.dial(own, "server") as channel:
-        try:
-            stubs.CoordinatorStub(channel).Upload(iter([empty]), timeout=CALL)
-        except grpc.RpcError:
-            return False
-    return True
 
 
 def test_a_client_that_follows_again_while_its_old_stream_lives_stays_connected(trio: Trio) -> None:

@@ -13,7 +13,7 @@ from secfc import local
 from secfc.local import Local
 from tests.integration import helpers
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 QUIET = {"SECFC_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 

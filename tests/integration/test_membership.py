@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from secfc import central, confirming, fixedpoint, local
-from secfc.coins import Coins
+from secfc import local
 from secfc.errors import JobFailed
+from secfc.kmeans import central, fixedpoint
+from secfc.kmeans.coins import Coins
 from secfc.local import Local
+from secfc.privacy import confirming
 from tests.integration import helpers
 
 pytestmark = pytest.mark.slow
@@ -34,13 +36,13 @@ def make(tmp_path: Path, sizes: list[int], **settings: object) -> tuple[Local, h
 def check(site: Local, parts: helpers.Parts) -> None:
     """The labels are central Lloyd's, with the rows in the order of their IDs."""
     made, order = site.federation, np.argsort(site.ids())
-    rows = fixedpoint.quantise(np.concatenate(parts), made.bound, made.precision)
+    rows = fixedpoint.quantise(np.concatenate(parts), made.job.bound, made.job.precision)
     expected = central.run(
         rows[order],
-        made.k,
-        start=made.seeding,
+        made.job.k,
+        start=made.job.seeding,
         coins=Coins(bytes.fromhex(site.result()["seed"])),
-        max_rounds=made.max_rounds,
+        max_rounds=made.job.max_rounds,
     )
     np.testing.assert_array_equal(site.labels()[order], expected.labels)
     result = site.result()

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from secfc import config, provision
-from secfc.config import Federation, Party
+from secfc.agreement import federation as federations
+from secfc.agreement.federation import Federation, Party
+from secfc.pki import provision
 from tests.integration import helpers
 from tests.integration.helpers import until
 
@@ -130,7 +131,7 @@ def federation_on(network: Network, **settings: object) -> Federation:
         party("east", "east.secfc.test"),
     )
     made = dataclasses.replace(base, server=server, clients=clients)
-    return config.parse(config.dumps(made), "the federation of the namespaces")
+    return federations.parse(federations.dumps(made), "the federation of the namespaces")
 
 
 class Sites:

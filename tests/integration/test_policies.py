@@ -43,11 +43,11 @@ def renewed(site: Local, *options: str) -> Local:
 def given_up(tmp_path: Path, **settings: Any) -> tuple[Local, helpers.Parts, str]:
     """A job that client-2 has ended by its policy; the reason."""
     site, parts = make(tmp_path, **settings)
-    rules(site, "client-2", "max_rounds = 5\n")
+    rules(site, "client-2", "max_requests = 5\n")
     with local.running(site):
         codes = ends(site, "server", *CLIENTS)
     assert codes == dict.fromkeys(("server", *CLIENTS), 4)
-    return site, parts, "policy.toml: max_rounds = 5, and this is request 6"
+    return site, parts, "policy.toml: max_requests = 5, and this is request 6"
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_a_refusal_ends_the_job_on_all_sides_and_a_looser_policy_goes_on(tmp_pat
         assert f"client-2 refuses: {rule}" in site.last_words(party)
     assert site.result()["state"] == "failed"
     assert site.result()["reason"] == f"client-2 refuses: {rule}"
-    rules(site, "client-2", "max_rounds = 300\n")
+    rules(site, "client-2", "max_requests = 300\n")
     with local.running(again := renewed(site)):
         again.wait(120)
     expected = helpers.check_labels(again, parts)
@@ -76,8 +76,8 @@ def test_where_a_coin_was_shown_is_on_disk_when_the_job_is_broken_off(tmp_path: 
     """A coin that was shown serves in no other session: without the note, a restarted client would show it again."""
     site, *_ = given_up(tmp_path, seed=None)
     notes = [(site.kit(client) / "state" / "revealed").read_bytes() for client in CLIENTS]
-    assert {len(note) for note in notes} == {32}
-    assert len(set(notes)) == 1, "all were in one session"
+    assert {len(note) for note in notes} == {64}, "a seal and a session"
+    assert len({note[32:] for note in notes}) == 1, "all were in one session"
 
 
 @pytest.mark.slow

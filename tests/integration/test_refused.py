@@ -23,17 +23,21 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from secfc import config, events, kit, provision, tlsprobe, wire
+from secfc.agreement import federation as federations
 from secfc.errors import ConfigError
-from secfc.kit import Kit
 from secfc.local import Local
-from secfc.pins import Pins
-from secfc.provision import Authority
+from secfc.net import wire
+from secfc.pki import kit, probe, provision
+from secfc.pki.kit import Kit
+from secfc.pki.pins import Pins
+from secfc.pki.provision import Authority
+from secfc.protocol import messages
+from secfc.protocol.parcels import Kind, Parcel, attempt_name
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as stubs
 from tests.integration import helpers
 from tests.integration.helpers import dial, refusal, until
-from tests.integration.scripted import CALL, Scripted
+from tests.integration.scripted import CALL, Scripted, piece
 
 CODE = grpc.StatusCode
 RIVAL = "client-3"  # whom the test plays
@@ -51,7 +55,7 @@ class Trial:
         self.site = helpers.prepared(folder, self.parts, self.made)
         self.rival = Scripted(self.site.kit(RIVAL), self.parts[2])
         self.joined = self.sharing = False
-        self.question: events.RoundRequest | None = None
+        self.question: messages.RoundRequest | None = None
 
     def start(self) -> None:
         for party in ("server", "client-1", "client-2"):
@@ -77,7 +81,7 @@ class Trial:
             self.rival.follow()
             self.rival.met()
 
-    def to_rounds(self) -> events.RoundRequest:
+    def to_rounds(self) -> messages.RoundRequest:
         if self.question is None:
             self.join()
             self.rival.share()
@@ -124,7 +128,7 @@ def issued(site: Local, folder: Path, names: tuple[str, ...], *, ago: timedelta 
         "key.pem": provision.private_pem(key),
         "cert.pem": provision.certificate_pem(certificate),
         "ca.pem": provision.certificate_pem(authority.certificate),
-        "federation.toml": config.dumps(site.federation).encode(),
+        "federation.toml": federations.dumps(site.federation).encode(),
     }.items():
         (folder / name).write_bytes(content)
         (folder / name).chmod(0o600)
@@ -139,28 +143,28 @@ def foreign(site: Local, folder: Path, *, trusting: bool) -> Kit:
     return dataclasses.replace(own, ca_pem=kit.load(site.kit(RIVAL)).ca_pem, pins=Pins()) if trusting else own
 
 
-def calls(stub: stubs.CoordinatorStub, rival: Scripted) -> dict[str, Callable[[], Any]]:
-    """Every call of the Coordinator service, as the rival would truthfully make it."""
+def calls(channel: grpc.Channel, rival: Scripted) -> dict[str, Callable[[], Any]]:
+    """Every call that the server answers, as the rival would truthfully make it."""
+    stub, exchange = stubs.CoordinatorStub(channel), stubs.ExchangeStub(channel)
     introduction = wire.introduction_to(rival.introduction())
     join = pb.JoinRequest(
-        federation_digest=rival.kit.federation.digest(), instance=rival.instance, introduction=introduction
+        federation_digest=rival.kit.federation.agreed(), instance=rival.instance, introduction=introduction
     )
-    chunk = pb.UploadChunk(round=1, attempt=1, offset=0, total=1, words=bytes(8))
     stopped = pb.ReportRequest(instance=rival.instance, stopped=pb.Stopped(reason="an attack"))
-    centers = pb.CentersChunk(session=bytes(32), assignment_digest=bytes(32))
+    parcel = Parcel(bytes(32), Kind.UPLOAD, attempt_name(1, 1))
     return {
         "Join": lambda: stub.Join(join, timeout=CALL),
         "Follow": lambda: list(stub.Follow(pb.FollowRequest(instance=rival.instance), timeout=CALL)),
-        "Upload": lambda: stub.Upload(iter([chunk]), timeout=CALL),
         "Report": lambda: stub.Report(stopped, timeout=CALL),
-        "OpenCenters": lambda: stub.OpenCenters(iter([centers]), timeout=CALL),
         "Status": lambda: stub.Status(pb.StatusRequest(), timeout=CALL),
+        "Progress": lambda: exchange.Progress(wire.parcel_to(parcel), timeout=CALL),
+        "Deliver": lambda: exchange.Deliver(iter([piece(parcel, bytes(8))]), timeout=CALL),
     }
 
 
 def refused_everywhere(trial: Trial, channel: grpc.Channel, code: grpc.StatusCode, pattern: str = "") -> None:
     with channel, no_effect(trial):
-        for name, call in calls(stubs.CoordinatorStub(channel), trial.rival).items():
+        for name, call in calls(channel, trial.rival).items():
             got, text = refusal(call)
             assert got is code, f"{name}: {got} {text}"
             assert re.search(pattern, text), f"{name}: {text}"
@@ -168,7 +172,7 @@ def refused_everywhere(trial: Trial, channel: grpc.Channel, code: grpc.StatusCod
 
 def probed(own: Kit) -> str:
     """What secfc-client says of a link that gRPC cannot make: the first finding that is not well."""
-    found = tlsprobe.probe(own, "server", own.federation.server.address)
+    found = probe.probe(own, "server", own.federation.server.address)
     return next((finding.detail for finding in found if not finding.ok), "")
 
 
@@ -190,7 +194,7 @@ def test_who_belongs_to_another_authority_refuses_the_server_too(trial: Trial, t
 
 
 def test_an_expired_certificate_is_refused(trial: Trial, tmp_path: Path) -> None:
-    names = (config.identity(trial.made.name, RIVAL),)
+    names = (federations.identity(trial.made.name, RIVAL),)
     expired = issued(trial.site, tmp_path / "expired", names, ago=timedelta(days=3))
     refused_everywhere(trial, dial(expired, "server"), CODE.UNAVAILABLE)
     assert BECAUSE_OF_US in probed(expired)
@@ -198,11 +202,11 @@ def test_an_expired_certificate_is_refused(trial: Trial, tmp_path: Path) -> None
         kit.load(expired.path)
 
 
-@pytest.mark.parametrize("name", ["Join", "Follow", "Upload", "Report", "Status"])
+@pytest.mark.parametrize("name", ["Join", "Follow", "Report", "Status", "Progress", "Deliver"])
 def test_a_name_outside_the_roster_is_refused(trial: Trial, tmp_path: Path, name: str) -> None:
-    stranger = issued(trial.site, tmp_path / "kit", (config.identity(trial.made.name, "client-9"),))
+    stranger = issued(trial.site, tmp_path / "kit", (federations.identity(trial.made.name, "client-9"),))
     with dial(stranger, "server") as channel, no_effect(trial):
-        code, text = refusal(calls(stubs.CoordinatorStub(channel), trial.rival)[name])
+        code, text = refusal(calls(channel, trial.rival)[name])
     assert code is CODE.PERMISSION_DENIED
     assert "roster" in text
 
@@ -210,8 +214,8 @@ def test_a_name_outside_the_roster_is_refused(trial: Trial, tmp_path: Path, name
 def test_the_servers_own_certificate_takes_no_part(trial: Trial) -> None:
     server = kit.load(trial.site.kit("server"))
     with dial(server, "server") as channel, no_effect(trial):
-        attempts = calls(stubs.CoordinatorStub(channel), trial.rival)
-        for name in ("Join", "Follow", "Upload", "Report"):
+        attempts = calls(channel, trial.rival)
+        for name in ("Join", "Follow", "Report", "Progress", "Deliver"):
             code, text = refusal(attempts[name])
             assert (code, "roster" in text) == (CODE.PERMISSION_DENIED, True), f"{name}: {text}"
 
@@ -242,9 +246,9 @@ def test_plaintext_on_the_tls_port_is_refused(trial: Trial) -> None:
 
 
 def test_the_clients_ports_are_guarded_alike(trial: Trial, tmp_path: Path) -> None:
-    progress = pb.ProgressRequest(session=bytes(32), share_set=bytes(16))
+    progress = wire.parcel_to(Parcel(bytes(32), Kind.SHARES, bytes(16)))
     address = trial.made.client("client-1").address
-    names = (config.identity(trial.made.name, RIVAL),)
+    names = (federations.identity(trial.made.name, RIVAL),)
     expired = issued(trial.site, tmp_path / "expired", names, ago=timedelta(days=3))
     odd = issued(trial.site, tmp_path / "odd", ("client-3.other.secfc.internal",))
     for channel, expected in (
@@ -255,7 +259,7 @@ def test_the_clients_ports_are_guarded_alike(trial: Trial, tmp_path: Path) -> No
         (dial(odd, "client-1"), CODE.PERMISSION_DENIED),
     ):
         with channel:
-            code, text = refusal(lambda c=channel: stubs.ShareExchangeStub(c).Progress(progress, timeout=CALL))
+            code, text = refusal(lambda c=channel: stubs.ExchangeStub(c).Progress(progress, timeout=CALL))
             assert code is expected, text
 
 
@@ -265,7 +269,7 @@ def test_the_clients_ports_are_guarded_alike(trial: Trial, tmp_path: Path) -> No
 def signed(rival: Scripted, **changes: Any) -> pb.Introduction:
     """An introduction that says something else, with a signature of our own key that fits it."""
     bare = dataclasses.replace(rival.introduction(), **changes)
-    signature = rival.kit.sign(bare.statement(rival.kit.federation.digest()))
+    signature = rival.kit.sign(bare.statement(rival.kit.federation.agreed()))
     return wire.introduction_to(dataclasses.replace(bare, signature=signature))
 
 
@@ -334,14 +338,14 @@ def test_joining_wrongly_is_refused(trial: Trial, case: str) -> None:
 @pytest.mark.parametrize(
     "report",
     [
-        events.Held(bytes(32), 0, 0, 0.0, bytes(32)),
-        events.Done(),
-        events.Stopped("x"),
-        events.Unreachable("client-1", "x"),
+        messages.Held(bytes(32), 0, 0, 0.0, bytes(32)),
+        messages.Done(),
+        messages.Stopped("x"),
+        messages.Unreachable("client-1", "x"),
     ],
     ids=lambda report: type(report).__name__,
 )
-def test_reports_before_joining_or_under_a_guessed_instance_are_refused(trial: Trial, report: events.Report) -> None:
+def test_reports_before_joining_or_under_a_guessed_instance_are_refused(trial: Trial, report: messages.Report) -> None:
     """Nobody can report as another: the name is the certificate's, the instance is only known to the process itself."""
     with no_effect(trial):
         assert refusal(lambda: trial.rival.report(report))[0] is CODE.FAILED_PRECONDITION
@@ -355,8 +359,8 @@ def test_reports_before_joining_or_under_a_guessed_instance_are_refused(trial: T
 def test_shares_before_the_roster_are_asked_to_come_later(trial: Trial) -> None:
     channel, stub = trial.rival.peer("client-1")
     with channel:
-        request = pb.ProgressRequest(session=bytes(32), share_set=trial.rival.me.share_set.id)
-        code, text = refusal(lambda: stub.Progress(request, timeout=CALL))
+        parcel = Parcel(bytes(32), Kind.SHARES, trial.rival.me.site.share_set.id)
+        code, text = refusal(lambda: stub.Progress(wire.parcel_to(parcel), timeout=CALL))
     assert (code, "try again" in text) == (CODE.FAILED_PRECONDITION, True)
 
 
@@ -364,8 +368,8 @@ def test_a_second_process_and_a_different_file_end_with_code_4(trial: Trial) -> 
     """Real processes: client-1's kit carried elsewhere, and client-3's with a federation file that was edited."""
     double = helpers.copied_kit(trial.site.kit("client-1"), trial.folder / "double")
     edited = helpers.copied_kit(trial.site.kit(RIVAL), trial.folder / "edited")
-    other = dataclasses.replace(trial.made, max_rounds=299)
-    (edited / "federation.toml").write_text(config.dumps(other), encoding="utf-8")
+    other = dataclasses.replace(trial.made, job=dataclasses.replace(trial.made.job, max_rounds=299))
+    (edited / "federation.toml").write_text(federations.dumps(other), encoding="utf-8")
     bind = ("--bind", "127.0.0.1:0")
     with no_effect(trial):
         started = [
@@ -386,67 +390,67 @@ def test_a_second_process_and_a_different_file_end_with_code_4(trial: Trial) -> 
 # --- sharing -------------------------------------------------------------------------------------------------------------
 
 
-def spoiled(words: Any, at: int, residue: int = BIG) -> bytes:
-    """Words with a residue that is not below its prime."""
-    out = words.copy()
-    out[at] = (int(out[at]) & ~((1 << 21) - 1)) | residue
-    return wire.word_bytes(out)
+def spoiled(data: bytes, at: int, bits: int = BIG) -> bytes:
+    """The bytes of words, with bits set in one of them that make a residue not below its prime."""
+    words = np.frombuffer(data, dtype="<u8").copy()
+    words[at] |= np.uint64(bits)
+    return words.tobytes()
 
 
-Chunks = Callable[[Scripted, Any], list[pb.ShareChunk]]
-SHARES: dict[str, tuple[Chunks, grpc.StatusCode, str]] = {
+Pieces = Callable[[Scripted, bytes], list[pb.Piece]]
+SHARES: dict[str, tuple[Pieces, grpc.StatusCode, str]] = {
     "another session": (
-        lambda rival, words: [rival.chunk(words, session=bytes(32))],
+        lambda rival, data: [rival.share_piece(data, session=bytes(32))],
         CODE.FAILED_PRECONDITION,
         "another job",
     ),
     "another owner's share set": (
-        lambda rival, words: [rival.chunk(words, share_set=rival.me.members[1].share_set)],
+        lambda rival, data: [rival.share_piece(data, name=rival.members[1].share_set)],
         CODE.FAILED_PRECONDITION,
-        "another job",
+        "this is not due here",
     ),
     "one word short in all": (
-        lambda rival, words: [rival.chunk(words[:-1])],
+        lambda rival, data: [rival.share_piece(data[:-8])],
         CODE.INVALID_ARGUMENT,
-        "words of shares are due from client-3",
+        "bytes are due, not",
     ),
     "one word too many": (
-        lambda rival, words: [rival.chunk(np.append(words, words[:1]))],
+        lambda rival, data: [rival.share_piece(data + data[:8])],
         CODE.INVALID_ARGUMENT,
-        "words of shares are due from client-3",
+        "bytes are due, not",
     ),
     "beyond its total": (
-        lambda rival, words: [rival.chunk(words, words=wire.word_bytes(words) + bytes(8))],
+        lambda rival, data: [rival.share_piece(data, total=len(data), data=data + bytes(8))],
         CODE.INVALID_ARGUMENT,
         "beyond its total",
     ),
     "a wrong offset": (
-        lambda rival, words: [rival.chunk(words, 1)],
+        lambda rival, data: [rival.share_piece(data, 8)],
         CODE.INVALID_ARGUMENT,
-        "words from offset 0 are due, not from 1",
+        "bytes from offset 0 are due, not from 8",
     ),
     "no whole words": (
-        lambda rival, words: [rival.chunk(words, words=bytes(15))],
+        lambda rival, data: [rival.share_piece(data, data=bytes(15))],
         CODE.INVALID_ARGUMENT,
-        "whole 64-bit words",
+        "ends within one",
     ),
     "a residue not below its prime": (
-        lambda rival, words: [rival.chunk(words, words=spoiled(words, 7))],
+        lambda rival, data: [rival.share_piece(data, data=spoiled(data, 7))],
         CODE.INVALID_ARGUMENT,
         "is not below its prime",
     ),
     "bit 63 set": (
-        lambda rival, words: [rival.chunk(words, words=wire.word_bytes(words | np.uint64(1 << 63)))],
+        lambda rival, data: [rival.share_piece(data, data=spoiled(data, 0, 1 << 63))],
         CODE.INVALID_ARGUMENT,
         "is not below its prime",
     ),
-    "a chunk of 2 MiB": (
-        lambda rival, words: [rival.chunk(words, words=bytes(2 << 20), total=1 << 30)],
+    "a piece of 2 MiB": (
+        lambda rival, data: [rival.share_piece(data, data=bytes(2 << 20), total=1 << 30)],
         CODE.INVALID_ARGUMENT,
         "at most 1048576 bytes",
     ),
     "a message beyond gRPC's limit": (
-        lambda rival, words: [rival.chunk(words, words=bytes(5 << 20), total=1 << 30)],
+        lambda rival, data: [rival.share_piece(data, data=bytes(5 << 20), total=1 << 30)],
         CODE.RESOURCE_EXHAUSTED,
         "",
     ),
@@ -456,10 +460,10 @@ SHARES: dict[str, tuple[Chunks, grpc.StatusCode, str]] = {
 @pytest.mark.parametrize("case", SHARES)
 def test_wrong_shares_are_refused(trial: Trial, case: str) -> None:
     trial.join()
-    chunks, expected, pattern = SHARES[case]
-    words = trial.rival.shares("client-1")
+    parts, expected, pattern = SHARES[case]
+    data = trial.rival.shares("client-1")
     with no_effect(trial):
-        code, text = refusal(lambda: trial.rival.deliver("client-1", *chunks(trial.rival, words)))
+        code, text = refusal(lambda: trial.rival.deliver("client-1", *parts(trial.rival, data)))
     assert code is expected, text
     assert pattern in text
     assert trial.rival.received_by("client-1") == 0
@@ -467,15 +471,15 @@ def test_wrong_shares_are_refused(trial: Trial, case: str) -> None:
 
 @pytest.mark.parametrize("party", ["server", "client-9"])
 def test_shares_come_from_the_other_clients_only(trial: Trial, tmp_path: Path, party: str) -> None:
-    """Not from the server, nor from a name outside, not even the right words of the right job."""
+    """Not from the server, nor from a name outside, not even the right bytes of the right job."""
     trial.join()
     if party == "server":
         sender = kit.load(trial.site.kit("server"))
     else:
-        sender = issued(trial.site, tmp_path / "kit", (config.identity(trial.made.name, party),))
-    chunk = trial.rival.chunk(trial.rival.shares("client-1"))
+        sender = issued(trial.site, tmp_path / "kit", (federations.identity(trial.made.name, party),))
+    whole = trial.rival.share_piece(trial.rival.shares("client-1"))
     with dial(sender, "client-1") as channel:
-        code, text = refusal(lambda: stubs.ShareExchangeStub(channel).Deliver(iter([chunk]), timeout=CALL))
+        code, text = refusal(lambda: stubs.ExchangeStub(channel).Deliver(iter([whole]), timeout=CALL))
     why = "only the other clients" if party == "server" else "client-9 is not in the roster"
     assert (code, why in text) == (CODE.PERMISSION_DENIED, True)
     assert trial.rival.received_by("client-1") == 0
@@ -484,27 +488,27 @@ def test_shares_come_from_the_other_clients_only(trial: Trial, tmp_path: Path, p
 def test_shares_delivered_as_from_another_client_are_refused(trial: Trial) -> None:
     """client-2's certificate, client-3's shares: who delivers is what the certificate says."""
     trial.join()
-    chunk = trial.rival.chunk(trial.rival.shares("client-1"))
+    whole = trial.rival.share_piece(trial.rival.shares("client-1"))
     with dial(kit.load(trial.site.kit("client-2")), "client-1") as channel:
-        code, text = refusal(lambda: stubs.ShareExchangeStub(channel).Deliver(iter([chunk]), timeout=CALL))
-    assert (code, "another job" in text) == (CODE.FAILED_PRECONDITION, True)
+        code, text = refusal(lambda: stubs.ExchangeStub(channel).Deliver(iter([whole]), timeout=CALL))
+    assert (code, "this is not due here" in text) == (CODE.FAILED_PRECONDITION, True)
     assert trial.rival.received_by("client-1") == 0
 
 
 def test_what_comes_too_early_or_lies_is_refused_while_sharing(trial: Trial) -> None:
     trial.join()
     rival = trial.rival
-    early = pb.UploadChunk(round=1, attempt=1, offset=0, total=1, words=bytes(8))
+    early = piece(Parcel(rival.me.session, Kind.UPLOAD, attempt_name(1, 1)), bytes(8))
     attempts: list[tuple[Callable[[], Any], grpc.StatusCode, str]] = [
-        (lambda: rival.upload(early), CODE.FAILED_PRECONDITION, "no distances are wanted now"),
+        (lambda: rival.upload(early), CODE.FAILED_PRECONDITION, "this is not due"),
         (
-            lambda: rival.report(events.Held(bytes(32), 0, 0, 0.0, rival.me._secrets.coin)),
+            lambda: rival.report(messages.Held(bytes(32), 0, 0, 0.0, rival.me.site.secrets.coin)),
             CODE.INVALID_ARGUMENT,
             "not those of this job",
         ),
-        (lambda: rival.report(events.Held(bytes(31), 0, 0, 0.0)), CODE.INVALID_ARGUMENT, "must have 32 bytes"),
-        (lambda: rival.report(events.Done()), CODE.FAILED_PRECONDITION, "not finished"),
-        (lambda: rival.report(events.Unreachable("client-9", "x")), CODE.INVALID_ARGUMENT, "not in the roster"),
+        (lambda: rival.report(messages.Held(bytes(31), 0, 0, 0.0)), CODE.INVALID_ARGUMENT, "must have 32 bytes"),
+        (lambda: rival.report(messages.Done()), CODE.FAILED_PRECONDITION, "too early or too late"),
+        (lambda: rival.report(messages.Unreachable("client-9", "x")), CODE.INVALID_ARGUMENT, "not in the roster"),
         (lambda: rival.join(introduction=signed(rival, rows=29)), CODE.FAILED_PRECONDITION, "the job has begun"),
         (
             lambda: rival.join(introduction=signed(rival, nonce=bytes(32))),
@@ -522,60 +526,85 @@ def test_what_comes_too_early_or_lies_is_refused_while_sharing(trial: Trial) -> 
 # --- rounds --------------------------------------------------------------------------------------------------------------
 
 
-Uploads = Callable[[Scripted, events.RoundRequest, Any], pb.UploadChunk]
+Uploads = Callable[[Scripted, messages.RoundRequest, bytes], pb.Piece]
 UPLOADS: dict[str, tuple[Uploads, grpc.StatusCode, str]] = {
     "a round to come": (
-        lambda rival, asked, words: rival.upload_chunk(asked, words, round=asked.number + 1),
+        lambda rival, asked, data: rival.upload_piece(asked, data, name=attempt_name(asked.number + 1, asked.attempt)),
         CODE.FAILED_PRECONDITION,
         "is over",
     ),
     "another session": (
-        lambda rival, asked, words: rival.upload_chunk(asked, words, session=bytes(32)),
+        lambda rival, asked, data: rival.upload_piece(asked, data, session=bytes(32)),
         CODE.FAILED_PRECONDITION,
         "belongs to another job",
     ),
     "a round before the first": (
-        lambda rival, asked, words: rival.upload_chunk(asked, words, round=0),
+        lambda rival, asked, data: rival.upload_piece(asked, data, name=attempt_name(0, asked.attempt)),
         CODE.FAILED_PRECONDITION,
         "is over",
     ),
     "another attempt": (
-        lambda rival, asked, words: rival.upload_chunk(asked, words, attempt=asked.attempt + 1),
+        lambda rival, asked, data: rival.upload_piece(asked, data, name=attempt_name(asked.number, asked.attempt + 1)),
         CODE.FAILED_PRECONDITION,
         "is over",
     ),
-    "one word short in all": (
-        lambda rival, asked, words: rival.upload_chunk(asked, words[:-1]),
+    "no name": (
+        lambda rival, asked, data: rival.upload_piece(asked, data, name=b""),
         CODE.INVALID_ARGUMENT,
-        "words is due, not of",
+        "too short",
+    ),
+    "more than a name": (
+        lambda rival, asked, data: rival.upload_piece(asked, data, name=rival.upload_parcel(asked).name + b"more"),
+        CODE.FAILED_PRECONDITION,
+        "is over",
+    ),
+    "a name without end": (
+        lambda rival, asked, data: rival.upload_piece(asked, data, name=bytes(1 << 10)),
+        CODE.INVALID_ARGUMENT,
+        "a parcel's name",
+    ),
+    "another kind": (
+        lambda rival, asked, data: rival.upload_piece(asked, data, kind=pb.KIND_SHARES),
+        CODE.FAILED_PRECONDITION,
+        "this is not due",
+    ),
+    "a kind that is none": (
+        lambda rival, asked, data: rival.upload_piece(asked, data, kind=99),
+        CODE.INVALID_ARGUMENT,
+        "this version does not know",
+    ),
+    "one word short in all": (
+        lambda rival, asked, data: rival.upload_piece(asked, data[:-8]),
+        CODE.INVALID_ARGUMENT,
+        "bytes is due, not of",
     ),
     "one word too many": (
-        lambda rival, asked, words: rival.upload_chunk(asked, np.append(words, words[:1])),
+        lambda rival, asked, data: rival.upload_piece(asked, data + data[:8]),
         CODE.INVALID_ARGUMENT,
-        "words is due, not of",
+        "bytes is due, not of",
     ),
     "beyond its total": (
-        lambda rival, asked, words: rival.upload_chunk(asked, words, words=wire.word_bytes(words) + bytes(8)),
+        lambda rival, asked, data: rival.upload_piece(asked, data, data=data + bytes(8)),
         CODE.INVALID_ARGUMENT,
         "beyond its total",
     ),
     "a wrong offset": (
-        lambda rival, asked, words: rival.upload_chunk(asked, words, offset=1, words=wire.word_bytes(words[1:])),
+        lambda rival, asked, data: rival.upload_piece(asked, data, 8),
         CODE.INVALID_ARGUMENT,
-        "words from offset 0 are due, not from 1",
+        "bytes from offset 0 are due, not from 8",
     ),
     "no whole words": (
-        lambda rival, asked, words: rival.upload_chunk(asked, words, words=bytes(9)),
+        lambda rival, asked, data: rival.upload_piece(asked, data, data=bytes(9)),
         CODE.INVALID_ARGUMENT,
-        "whole 64-bit words",
+        "ends within one",
     ),
     "a residue not below its prime": (
-        lambda rival, asked, words: rival.upload_chunk(asked, words, words=spoiled(words, 3)),
+        lambda rival, asked, data: rival.upload_piece(asked, data, data=spoiled(data, 3)),
         CODE.INVALID_ARGUMENT,
         "is not below its prime",
     ),
     "bit 63 set": (
-        lambda rival, asked, words: rival.upload_chunk(asked, words, words=wire.word_bytes(words | np.uint64(1 << 63))),
+        lambda rival, asked, data: rival.upload_piece(asked, data, data=spoiled(data, 0, 1 << 63)),
         CODE.INVALID_ARGUMENT,
         "is not below its prime",
     ),
@@ -585,58 +614,52 @@ UPLOADS: dict[str, tuple[Uploads, grpc.StatusCode, str]] = {
 @pytest.mark.parametrize("case", UPLOADS)
 def test_wrong_uploads_are_refused(trial: Trial, case: str) -> None:
     asked = trial.to_rounds()
-    chunk, expected, pattern = UPLOADS[case]
-    words = trial.rival.me.answer(asked)
+    made, expected, pattern = UPLOADS[case]
+    data = trial.rival.answer(asked)
     with no_effect(trial):
-        code, text = refusal(lambda: trial.rival.upload(chunk(trial.rival, asked, words)))
+        code, text = refusal(lambda: trial.rival.upload(made(trial.rival, asked, data)))
     assert code is expected, text
     assert pattern in text
+    assert trial.rival.uploaded(asked) == 0
 
 
 @pytest.mark.parametrize("party", ["server", "client-9"])
 def test_uploads_come_from_the_roster_only(trial: Trial, tmp_path: Path, party: str) -> None:
     asked = trial.to_rounds()
-    chunk = trial.rival.upload_chunk(asked, trial.rival.me.answer(asked))
+    whole = trial.rival.upload_piece(asked, trial.rival.answer(asked))
     if party == "server":
         sender = kit.load(trial.site.kit("server"))
     else:
-        sender = issued(trial.site, tmp_path / "kit", (config.identity(trial.made.name, party),))
+        sender = issued(trial.site, tmp_path / "kit", (federations.identity(trial.made.name, party),))
     with dial(sender, "server") as channel, no_effect(trial):
-        code, text = refusal(lambda: stubs.CoordinatorStub(channel).Upload(iter([chunk]), timeout=CALL))
+        code, text = refusal(lambda: stubs.ExchangeStub(channel).Deliver(iter([whole]), timeout=CALL))
     assert (code, "roster" in text) == (CODE.PERMISSION_DENIED, True)
 
 
 def test_an_upload_counts_for_its_sender_only(trial: Trial) -> None:
-    """client-1 has answered; to upload client-3's part under client-1's certificate is a repetition out of order."""
-    asked = trial.to_rounds()
-    until(lambda: client_1_has_answered(trial, asked), "client-1 has answered")
-    chunk = trial.rival.upload_chunk(asked, trial.rival.me.answer(asked))
-    with dial(kit.load(trial.site.kit("client-1")), "server") as channel, no_effect(trial):
-        code, text = refusal(lambda: stubs.CoordinatorStub(channel).Upload(iter([chunk]), timeout=CALL))
-    assert (code, "are due, not from 0" in text) == (CODE.INVALID_ARGUMENT, True)
-
-
-def client_1_has_answered(trial: Trial, asked: events.RoundRequest) -> bool:
-    """The server then takes no more words than the last from client-1."""
-    empty = trial.rival.upload_chunk(asked, trial.rival.me.answer(asked), words=b"")
-    with dial(kit.load(trial.site.kit("client-1")), "server") as channel:
-        try:
-            stubs.CoordinatorStub(channel).Upload(iter([empty]), timeout=CALL)
-        except grpc.RpcError:
-            return True
-    return False
+    """client-1 has answered: client-3's part under client-1's certificate is a repetition, of which nothing is taken."""
+    asked, rival = trial.to_rounds(), trial.rival
+    whole = rival.upload_piece(asked, rival.answer(asked))
+    other = kit.load(trial.site.kit("client-1"))
+    until(lambda: rival.uploaded(asked, other) == whole.total, "client-1 has answered")
+    with dial(other, "server") as channel, no_effect(trial):
+        stubs.ExchangeStub(channel).Deliver(iter([whole]), timeout=CALL)
+    assert rival.uploaded(asked) == 0
 
 
 def test_an_upload_for_a_round_that_is_over_is_refused(trial: Trial) -> None:
     asked = trial.to_rounds()
-    words = trial.rival.me.answer(asked)
-    first = trial.rival.upload_chunk(asked, words)
-    assert trial.rival.upload(first) == len(words)
+    data = trial.rival.answer(asked)
+    first = trial.rival.upload_piece(asked, data)
+    assert trial.rival.upload(first) == len(data)
     trial.question = trial.rival.request()
     assert trial.question.number == asked.number + 1
     with no_effect(trial):
         code, text = refusal(lambda: trial.rival.upload(first))
-    assert (code, f"round {asked.number}, attempt {asked.attempt} is over" in text) == (CODE.FAILED_PRECONDITION, True)
+    assert (code, f"request {asked.number}, attempt {asked.attempt} is over" in text) == (
+        CODE.FAILED_PRECONDITION,
+        True,
+    )
 
 
 def test_the_attacked_job_completes_with_identical_labels(trial: Trial) -> None:
@@ -648,7 +671,7 @@ def test_the_attacked_job_completes_with_identical_labels(trial: Trial) -> None:
         pq.read_table(trial.site.labels_file(name)).column("cluster").to_numpy() for name in trial.made.roster[:2]
     ]
     expected = helpers.pooled(trial.made, trial.parts)
-    np.testing.assert_array_equal(np.concatenate([*written, trial.rival.me.own_labels()]), expected.labels)
+    np.testing.assert_array_equal(np.concatenate([*written, trial.rival.labels]), expected.labels)
     result = trial.site.result()
     assert (result["state"], result["rounds"]) == ("finished", expected.rounds)
     assert [step["attempts"] for step in result["history"]] == [1] * len(result["history"])
@@ -667,14 +690,14 @@ def idle(tmp_path_factory: pytest.TempPathFactory) -> Local:
 
 
 def test_a_kit_out_of_order_ends_with_code_2_and_one_line(idle: Local, tmp_path: Path) -> None:
-    names = (config.identity(idle.federation.name, "client-1"),)
+    names = (federations.identity(idle.federation.name, "client-1"),)
     issued(idle, tmp_path / "expired", names, ago=timedelta(days=3))
     loose = helpers.copied_kit(idle.kit("client-1"), tmp_path / "loose")
     (loose / "key.pem").chmod(0o640)
     data = idle.folder / "client-1.parquet"
     cases = {
-        tmp_path / "expired": "expired on .*; ask whoever provisions for a new kit",
-        loose: "others than its owner have access .*; run: chmod 600",
+        tmp_path / "expired": "expired on .*; ask whoever provisions the federation for a new kit",
+        loose: "users other than its owner have access .*; run: chmod 600",
         idle.kit("server"): "is the server's kit; secfc-client needs a client's",
     }
     started = [helpers.launch(helpers.client_call(folder, data, tmp_path / "out.csv")) for folder in cases]
@@ -695,7 +718,7 @@ def test_nobody_at_the_address_ends_with_code_3_at_the_deadline(idle: Local, tmp
     where = f"server at 127.0.0.1 port {port} refuses: nothing listens there"
     assert where in helpers.error_line(err)
     assert "gave up on the server after 3 s" in helpers.error_line(err)
-    assert "cannot reach the server; trying on" in err
+    assert "cannot reach the server; trying again" in err
 
 
 def test_a_service_that_is_not_the_server_is_named(idle: Local, tmp_path: Path) -> None:
@@ -723,7 +746,7 @@ def test_a_server_that_starts_later_and_a_client_that_starts_last(tmp_path: Path
     site = helpers.prepared(tmp_path, parts, helpers.describe(parts, 3))
     try:
         site.start("client-1")
-        until(lambda: helpers.said(site, "client-1", "cannot reach the server; trying on"), "client-1 complains")
+        until(lambda: helpers.said(site, "client-1", "cannot reach the server; trying again"), "client-1 complains")
         site.start("server")
         site.start("client-2")
         until(lambda: helpers.said(site, "server", "listening"), "the server listens")

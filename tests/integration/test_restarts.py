@@ -11,6 +11,9 @@ import pytest
 
 from secfc import local
 from secfc.local import Local
+from secfc.protocol.effects import Put
+from secfc_client import keptlabels
+from secfc_client.store import Store
 from tests.integration import helpers
 
 MOMENTS = ["joined", "sharing", "rounds", "round 7", "finished"]
@@ -64,7 +67,8 @@ def test_a_client_killed_between_writing_its_labels_and_ending(tmp_path: Path) -
         site.wait(120)
     before = site.labels_file("client-2").read_bytes()
     (state / "secrets.json").write_bytes(secrets)
-    (state / "written").touch()
+    _, labels = keptlabels._read(next(state.glob("labels-*.kept")))
+    Store(state).put([Put("written", labels.session + bytes(32))])
     again = Local(site.federation, site.folder)
     try:
         again.start("client-2")

@@ -11,9 +11,11 @@ from typing import Any
 import grpc
 import pytest
 
-from secfc import authority as authorities
-from secfc import kit, provision
 from secfc.local import Local
+from secfc.net import wire
+from secfc.pki import authority as authorities
+from secfc.pki import kit, provision
+from secfc.protocol.parcels import Kind, Parcel
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as stubs
 from tests.integration import helpers
@@ -114,7 +116,7 @@ def test_a_revoked_certificate_is_refused_by_both_sides_while_they_run(site: Loc
     rival.join()
     rival.follow()
     peer, exchange = rival.peer("client-1")
-    progress = pb.ProgressRequest(session=bytes(32), share_set=bytes(16))
+    progress = wire.parcel_to(Parcel(bytes(32), Kind.SHARES, bytes(16)))
     calls = {
         "server": lambda: rival.stub.Status(pb.StatusRequest(), timeout=CALL),
         "client-1": lambda: exchange.Progress(progress, timeout=CALL),
@@ -205,10 +207,12 @@ def test_a_renewed_certificate_is_taken_when_the_roster_comes(site: Local, tmp_p
     shutil.move(folder, site.kit(RIVAL))
     started(site, "server", "client-1", "client-2")
     site.start(RIVAL)
-    complaint = until(lambda: helpers.said(site, RIVAL, "cannot reach the server; trying on"), "it is refused for now")
+    complaint = until(
+        lambda: helpers.said(site, RIVAL, "cannot reach the server; trying again"), "it is refused for now"
+    )
     assert "version 1 of the roster lists another certificate for client-3" in complaint["reason"]
     hand_out(site, "server")
-    until(lambda: helpers.said(site, "client-1", "cannot reach the server; trying on"), "client-1 refuses it as yet")
+    until(lambda: helpers.said(site, "client-1", "cannot reach the server; trying again"), "client-1 refuses it as yet")
     hand_out(site, "client-1", "client-2")
     site.wait(60)
     helpers.check_labels(site, parts)

@@ -77,7 +77,7 @@ def test_the_server_is_terminated_while_joining_and_takes_up_again(tmp_path: Pat
     joined(site, 1)
     assert helpers.signalled(server, signal.SIGTERM) == 143
     check_words(site, "server", "stopped; start the same command again to go on")
-    until(lambda: helpers.said(site, "client-1", "cannot reach the server; trying on"), "the client tries on")
+    until(lambda: helpers.said(site, "client-1", "cannot reach the server; trying again"), "the client tries on")
     assert client.poll() is None
     for name in ("server", "client-2", "client-3"):
         site.start(name)
@@ -189,7 +189,7 @@ def test_the_server_is_terminated_in_rounds_and_takes_up_again(tmp_path: Path, s
 
 def demo(folder: Path, *options: str) -> subprocess.Popen[str]:
     """A demo whose temporary files, hence its processes, are under this folder."""
-    call = [sys.executable, "-c", "from secfc.cli import main; main()", "demo", *options]
+    call = [sys.executable, "-c", "from secfc_client.cli import main; main()", "demo", *options]
     return helpers.launch(call, env=os.environ | {"TMPDIR": str(folder)})
 
 

@@ -103,6 +103,7 @@ def run_job(network: SlowNetwork, root: Path, seconds: float) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_50_ms_and_1_percent_loss(network: SlowNetwork, tmp_path: Path) -> None:
     network.build(NAMES)
     quick = run_job(network, tmp_path / "quick", 120)

@@ -19,11 +19,16 @@ class Sabotage(NamedTuple):
     tests: tuple[str, ...]
 
 
-SHARING = "common/secfc/sharing.py"
-MASKS = "common/secfc/masks.py"
-GUARD = "secfc_client/guard.py"
-PARTICIPANT = "secfc_client/participant.py"
-KIT = "common/secfc/kit.py"
+SHARING = "common/secfc/coding/sharing.py"
+MASKS = "common/secfc/privacy/masks.py"
+CLIENT = "common/secfc/protocol/client"
+GUARD = f"{CLIENT}/guard.py"
+OPENING = f"{CLIENT}/phases/opening.py"
+UNION = f"{CLIENT}/phases/union.py"
+SHARING_PHASE = f"{CLIENT}/phases/sharing.py"
+ROUNDS = f"{CLIENT}/phases/rounds.py"
+MASKED = "common/secfc/protocol/rounds/masked.py"
+KIT = "common/secfc/pki/kit.py"
 CLAIMS = "tests/protocol/test_privacy_claims.py"
 AGREEMENT = "tests/protocol/test_agreement.py"
 CONTEXT_TEST = ("tests/unit/test_masks.py::test_every_component_of_the_context_changes_every_key",)
@@ -55,15 +60,15 @@ SABOTAGES = [
     ),
     Sabotage(
         "a shown coin is not noted",
-        "secfc_client/runner.py",
-        "await threads.whole(self._store.note_revealed, self._participant.session)",
+        SHARING_PHASE,
+        'out.put("revealed", self.session)',
         "pass",
         ("tests/integration/test_policies.py::test_where_a_coin_was_shown_is_on_disk_when_the_job_is_broken_off",),
     ),
     Sabotage(
         "a noted coin is shown again",
-        PARTICIPANT,
-        'if self._secrets.revealed not in (b"", events.session(self.federation.digest(), roster.members)):',
+        OPENING,
+        'if site.secrets.revealed not in (b"", session):',
         "if False:",
         ("tests/protocol/test_start.py::test_a_coin_serves_in_one_session_only",),
     ),
@@ -76,9 +81,9 @@ SABOTAGES = [
     ),
     Sabotage(
         "no masks at all",
-        PARTICIPANT,
-        "return self._clusters.upload(shape, weights, keys)",
-        "return self._clusters.upload(shape, weights, [])",
+        MASKED,
+        "return clusters.upload(shape, weights, signed_keys(holding, shape, request))",
+        "return clusters.upload(shape, weights, [])",
         ("tests/unit/test_participant.py::test_another_request_gives_other_masks",),
     ),
     Sabotage(
@@ -118,14 +123,14 @@ SABOTAGES = [
     ),
     Sabotage(
         "any responder set is answered",
-        PARTICIPANT,
-        "self.plan.check_responders(request.responders)",
+        SHARING_PHASE,
+        "site.plan.check_responders(request.responders)",
         "pass",
         ("tests/unit/test_participant.py::test_a_wrong_responder_set",),
     ),
     Sabotage(
         "residues are not checked against their prime",
-        "common/secfc/field.py",
+        "common/secfc/coding/field.py",
         "np.uint32(self.ceiling)) >= 0:",
         "np.uint32(self.ceiling)) >= 1 << 62:",
         ("tests/protocol/test_opening.py::test_malformed_answers_change_nothing",),
@@ -154,7 +159,7 @@ SABOTAGES = [
     Sabotage(
         "the policy's largest number of requests is ignored",
         GUARD,
-        "if rules.max_rounds is not None and number > rules.max_rounds:",
+        "if rules.max_requests is not None and number > rules.max_requests:",
         "if False:",
         ("tests/unit/test_guard.py::test_the_policy_limits_requests",),
     ),
@@ -174,14 +179,14 @@ SABOTAGES = [
     ),
     Sabotage(
         "coins are not compared with their commitments",
-        "common/secfc/start.py",
+        "common/secfc/protocol/start.py",
         "if len(coin) != COIN_BYTES or not hmac.compare_digest(commitment(member.name, coin), member.commitment):",
         "if len(coin) != COIN_BYTES:",
         ("tests/protocol/test_start.py::test_a_server_that_alters_a_coin",),
     ),
     Sabotage(
         "the first assignment is not compared with the coins",
-        "common/secfc/start.py",
+        "common/secfc/protocol/start.py",
         "if version > 1 and not choosing:",
         "if True:",
         ("tests/protocol/test_start.py::test_another_first_assignment",),
@@ -199,20 +204,20 @@ SABOTAGES = [
     Sabotage(
         "anybody's certificate signs for anybody",
         KIT,
-        "if _identity(certificate) != config.identity(federation_name, party_name):",
+        "if _identity(certificate) != federations.identity(federation_name, party_name):",
         "if False:",
         ("tests/protocol/test_keys.py::test_a_swapped_key_signed_by_another_party_of_the_federation",),
     ),
     Sabotage(
         "introductions in the roster are not verified",
-        PARTICIPANT,
-        "            self._verify(member)\n",
-        "            pass\n",
+        OPENING,
+        "        site.verify(member)\n",
+        "        pass\n",
         ("tests/unit/test_participant.py::test_an_introduction_that_is_not_signed",),
     ),
     Sabotage(
         "liars are never noticed",
-        "common/secfc/checking.py",
+        "common/secfc/privacy/checking.py",
         "odd = np.flatnonzero(checks.any(axis=0))",
         "odd = np.flatnonzero(checks.all(axis=0) & False)",
         ("tests/unit/test_checking.py::test_equal_lies_by_several_do_not_cancel",),
@@ -227,64 +232,64 @@ SABOTAGES = [
     Sabotage(
         "others can read a client's secrets",
         "common/secfc/atomicfile.py",
-        "def write(path: Path, parts: Iterable[bytes], mode: int = 0o600)",
-        "def write(path: Path, parts: Iterable[bytes], mode: int = 0o666)",
+        "def write(path: Path, parts: Iterable[bytes | memoryview], mode: int = 0o600)",
+        "def write(path: Path, parts: Iterable[bytes | memoryview], mode: int = 0o666)",
         ("tests/unit/test_store.py::test_only_the_owner_may_read_them",),
     ),
     Sabotage(
         "rows of colluders count for the floor on centres",
-        "common/secfc/centers.py",
+        "common/secfc/privacy/centers.py",
         "most = max(privacy, 1)",
         "most = 0",
         ("tests/protocol/test_opening.py::test_one_row_among_a_colluders_is_not_opened",),
     ),
     Sabotage(
         "only one site's rows are left out of the floor on centres",
-        "common/secfc/centers.py",
+        "common/secfc/privacy/centers.py",
         "most = max(privacy, 1)",
         "most = 1",
         ("tests/protocol/test_opening.py::test_rows_of_the_t_largest_sites_do_not_count",),
     ),
     Sabotage(
         "the federation's floor on centres is not enforced by receivers",
-        "common/secfc/opening.py",
-        "if part.smallest < floor:",
+        "common/secfc/privacy/gathering.py",
+        "if not self._floor <= smallest <= 1 << 31:",
         "if False:",
         ("tests/protocol/test_opening.py::test_the_federations_floor_holds_whatever_a_client_says",),
     ),
     Sabotage(
         "shares of another session are taken",
-        PARTICIPANT,
-        "if share_set != self.stage.ids[j] or session != self.session:",
-        "if share_set != self.stage.ids[j]:",
+        f"{CLIENT}/participant.py",
+        "if parcel.session != self.session:",
+        "if False:",
         ("tests/protocol/test_keys.py::test_replayed_shares_of_another_session_are_refused",),
     ),
     Sabotage(
         "keys of a pair are bound to nobody",
-        "common/secfc/keys.py",
+        "common/secfc/privacy/keys.py",
         'session, b"pair", *bound)',
         'session, b"pair")',
         ("tests/unit/test_keys.py::test_an_equivalent_public_key_gives_another_pair_key",),
     ),
     Sabotage(
         "nobody checks that others have the keys they show",
-        PARTICIPANT,
-        "keys.check_proofs(event.proofs, self._pairwise, self.session, self.federation.roster, self.index)",
+        OPENING,
+        "keys.check_proofs(event.proofs, met.pairs, met.session, site.federation.roster, site.index)",
         "pass",
         (f"{AGREEMENT}::test_a_client_with_an_equivalent_of_anothers_key_gets_no_share",),
     ),
     Sabotage(
         "signatures under the session are not checked",
-        PARTICIPANT,
-        "self._verify(events.Agreement(member.name, self.session, member.certificate, signature))",
+        OPENING,
+        "site.verify(messages.Agreement(member.name, met.session, member.certificate, signature))",
         "pass",
         (f"{AGREEMENT}::test_every_signature_must_be_there",),
     ),
     Sabotage(
         "the owner's rule about keeping its shares is ignored",
-        PARTICIPANT,
-        "return self.keeps and self.members[self.federation.roster.index(owner)].keeps",
-        "return self.keeps",
+        SHARING_PHASE,
+        "return site.keeps and met.members[owner].keeps",
+        "return site.keeps",
         (f"{AGREEMENT}::test_shares_outlive_a_job_only_where_owner_and_holder_want_that",),
     ),
     Sabotage(
@@ -303,29 +308,29 @@ SABOTAGES = [
     ),
     Sabotage(
         "shares that do not fit together are taken",
-        "common/secfc/verification.py",
+        "common/secfc/privacy/verification.py",
         "if not found.any():",
         "if True:",
         ("tests/unit/test_verification.py::test_a_dealer_off_its_polynomial_for_many_is_noticed",),
     ),
     Sabotage(
         "a union that is not the clients' is taken",
-        "common/secfc/confirming.py",
-        " and bool((total == expected).all())",
-        "",
+        "common/secfc/privacy/confirming.py",
+        "return bool((total == FIELD.from_ints(np.array([[rows, 0]]))).all())",
+        "return True",
         ("tests/protocol/test_confirming.py::test_an_added_id_is_noticed_by_all",),
     ),
     Sabotage(
         "a client may choose what it confirms after it has seen the others' numbers",
-        "secfc_client/confirming.py",
-        "if confirming.commitment(sender, given.session, given.digest, given.words) != given.commitment:",
-        "if False:",
+        UNION,
+        "        said = confirming.commitment(j, self.session, digest, words)\n",
+        "        said = self._committed.get(j) or confirming.commitment(j, self.session, digest, words)\n",
         ("tests/protocol/test_confirming.py::test_who_speaks_last_cannot_make_the_owner_break_off_alone",),
     ),
     Sabotage(
         "a restarted client lets others commit themselves again",
-        "secfc_client/participant.py",
-        'if self.past.committed not in ("", found):',
+        UNION,
+        'if desk.past.committed not in ("", found):',
         "if False:",
         (
             "tests/protocol/test_confirming.py::"
@@ -334,9 +339,44 @@ SABOTAGES = [
     ),
     Sabotage(
         "an old roster comes back into force",
-        "common/secfc/pins.py",
+        "common/secfc/pki/pins.py",
         "_check_newer(found, self._roster, str(source.path))",
         "pass",
         ("tests/unit/test_revocation.py::test_versions_never_go_back_while_running",),
+    ),
+    Sabotage(
+        "something leaves before what it follows from is on disk",
+        "common/secfc/net/driver.py",
+        "await asyncio.to_thread(self._disk.put, effects.keep)",
+        "self._release(effects)",
+        ("tests/unit/test_driver.py::test_what_is_kept_is_on_disk_before_anything_leaves",),
+    ),
+    Sabotage(
+        "the server takes what belongs to another session",
+        "common/secfc/protocol/server/coordinator.py",
+        "if self._phase.met is not None and parcel.session != self._phase.met.session:",
+        "if False:",
+        ("tests/integration/test_refused.py::test_wrong_uploads_are_refused",),
+    ),
+    Sabotage(
+        "the server delivers to a client as another client would",
+        f"{CLIENT}/participant.py",
+        "self.site.peer(given.sender)  # the server has another way: what it says is told",
+        "pass",
+        ("tests/integration/test_refused.py::test_shares_come_from_the_other_clients_only",),
+    ),
+    Sabotage(
+        "a client's part of the check of all shares is another after a restart",
+        ROUNDS,
+        'if desk.past.verified not in ("", digest):',
+        "if False:",
+        ("tests/protocol/test_shares_checked.py",),
+    ),
+    Sabotage(
+        "a start that the coins do not decide is taken",
+        SHARING_PHASE,
+        "start.check_assignment(self._job.seeding, coins, self._job.k, version, labels)",
+        "pass",
+        ("tests/protocol/test_start.py::test_another_first_assignment",),
     ),
 ]

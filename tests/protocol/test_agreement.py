@@ -13,58 +13,75 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import assignments, events, keys
-from secfc.coins import Coins
-from secfc.distances import Labels
-from secfc.errors import Malformed, OutOfTurn, PeerError, WrongSender
-from secfc.lloyd import Clustering
-from secfc_client.guard import Guard
-from secfc_client.participant import Participant, Phase
-from secfc_client.policy import Policy
-from secfc_server.coordinator import Cursor
-from tests.protocol.joined import (
+from secfc.agreement.policy import Policy
+from secfc.errors import Malformed, OutOfTurn, WrongSender
+from secfc.kmeans.distances import CodedClusters, Labels
+from secfc.kmeans.lloyd import Clustering
+from secfc.privacy import keys
+from secfc.protocol import messages, parcels, start
+from secfc.protocol.effects import Arrived
+from secfc.protocol.messages import Phase
+from secfc.protocol.parcels import Kind, Parcel
+from secfc.protocol.server.news import Cursor
+from tests.protocol.helpers import (
+    Client,
     agreements,
-    deal,
-    digest_of,
-    introduce,
-    make_federation,
-    meet,
-    plan_of,
+    answer,
+    asked,
+    deliver,
+    exchange,
+    make_site,
+    met,
+    refused,
     resigned,
+    reveals,
     roster,
-    sign,
     strangers,
     unchanged,
-    verifier,
 )
-from tests.unit.test_coordinator import Server
+from tests.simulation.scene import Scene, deal, make_federation, sign
+from tests.simulation.world import World
 from tests.unit.test_keys import equivalent
 
 AGREED = make_federation(3, seeding="random")
 ROWS = deal(1, [4, 5, 6])
+EVERYBODY = (0, 1, 2)
+LABELS = np.array([0, 1, 2] * 5, dtype=np.int32)
 
 
-def met(machines: list[Participant], members: tuple[events.Introduction, ...] | None = None) -> None:
-    for machine in machines:
-        machine.handle(events.Roster(members) if members else roster(machines))
-
-
-def refused(machine: Participant, event: events.Event, error: type[PeerError], words: str) -> None:
-    with unchanged(machine), pytest.raises(error, match=words):
-        machine.handle(event)
+def meet(clients: list[Client], members: tuple[messages.Introduction, ...] | None = None) -> None:
+    shown = messages.Roster(members) if members else roster(clients)
+    for client in clients:
+        client.tell(shown)
 
 
 def test_everybody_agrees_and_only_then_shares() -> None:
-    machines = strangers(AGREED, ROWS)
-    met(machines)
-    for machine in machines:
-        assert machine.phase is Phase.AGREEING
-        with pytest.raises(OutOfTurn, match="not agreed on here yet"):
-            machine.outgoing("c1" if machine.name != "c1" else "c0")
-    for machine, said in zip(machines, agreements(machines), strict=True):
-        machine.handle(said)
-        machine.handle(said)  # told again after a lost connection
-        assert machine.phase is Phase.SHARING
+    clients = strangers(AGREED, ROWS)
+    meet(clients)
+    for client in clients:
+        assert client.phase is Phase.AGREEING
+        assert not client.waiting, "no share leaves"
+        early = Arrived(
+            "c1" if client.name != "c1" else "c0", Parcel(client.machine.session, Kind.SHARES), 0, 8, bytes(8)
+        )
+        with unchanged(client.machine), pytest.raises(OutOfTurn, match="too early"):
+            client.give(early)
+    for client, said in zip(clients, agreements(clients), strict=True):
+        client.tell(said, said)  # told again after a lost connection
+        assert client.phase is Phase.SHARING
+        assert {send.message.kind for send in client.waiting} == {Kind.SHARES}
+
+
+def test_nobody_takes_shares_before_it_has_everybodys_signature() -> None:
+    """A server that keeps the signatures from one client: the others share, and it takes nothing of it."""
+    clients = strangers(AGREED, ROWS)
+    meet(clients)
+    said = agreements(clients)
+    clients[0].tell(said[0])
+    for send in clients[0].waiting:
+        late = clients[AGREED.roster.index(send.to)]
+        with unchanged(late.machine), pytest.raises(OutOfTurn):
+            deliver(clients[0], late, send)
 
 
 @pytest.mark.parametrize("membership", ["public", "private"])
@@ -73,39 +90,38 @@ def test_a_replayed_introduction_is_worth_nothing_without_its_owner(membership: 
     session and all its proofs of then; c0 and c1 begin a new job, with shares they kept."""
     agreed = make_federation(3, seeding="random", membership=membership)
     before = strangers(agreed, ROWS)
-    met(before)
+    meet(before)
     old = agreements(before)
     members = roster(before).members
     fresh = []
     for j in (0, 1):
         secrets = dataclasses.replace(
-            before[j]._secrets, x25519=X25519PrivateKey.generate(), nonce=os.urandom(32), coin=os.urandom(32)
+            before[j].secrets, x25519=X25519PrivateKey.generate(), nonce=os.urandom(32), coin=os.urandom(32)
         )
-        fresh.append(Participant(agreed, plan_of(agreed), f"c{j}", ROWS[j], secrets, verifier(agreed)))
-    shown = (*(introduce(machine) for machine in fresh), members[2])
-    met(fresh, shown)
-    new = [machine.agreement(lambda text, name=machine.name: sign(name, text)) for machine in fresh]
-    for j, machine in enumerate(fresh):
+        fresh.append(Client(make_site(agreed, f"c{j}", ROWS[j], secrets)))
+    meet(fresh, (*(client.site.introduction() for client in fresh), members[2]))
+    new = [client.report(messages.Agreed) for client in fresh]
+    for j, client in enumerate(fresh):
         signatures = (new[0].signature, new[1].signature, old[j].signatures[2])
         proofs = (new[0].proofs[j], new[1].proofs[j], old[j].proofs[2])
-        refused(machine, events.Agreements(signatures, proofs), WrongSender, "agreement of c2 is not signed by it")
-        assert machine.phase is Phase.AGREEING
+        refused(client, messages.Agreements(signatures, proofs), WrongSender, "agreement of c2 is not signed by it")
+        assert client.phase is Phase.AGREEING
 
 
 def test_every_signature_must_be_there() -> None:
-    machines = strangers(AGREED, ROWS)
-    met(machines)
-    said = agreements(machines)[0]
-    refused(machines[0], dataclasses.replace(said, signatures=said.signatures[:2]), Malformed, "every client")
-    refused(machines[0], dataclasses.replace(said, proofs=said.proofs[:2]), Malformed, "every client")
+    clients = strangers(AGREED, ROWS)
+    newcomer = clients[0].copy()
+    meet(clients)
+    said = agreements(clients)[0]
+    refused(clients[0], dataclasses.replace(said, signatures=said.signatures[:2]), Malformed, "every client")
+    refused(clients[0], dataclasses.replace(said, proofs=said.proofs[:2]), Malformed, "every client")
     swapped = (said.signatures[0], said.signatures[2], said.signatures[1])
-    refused(machines[0], dataclasses.replace(said, signatures=swapped), WrongSender, "agreement of c1")
-    newcomer = strangers(AGREED, ROWS)[0]
-    refused(newcomer, said, OutOfTurn, "before the roster")
+    refused(clients[0], dataclasses.replace(said, signatures=swapped), WrongSender, "agreement of c1")
+    refused(newcomer, said, OutOfTurn, "the server says Agreements while the job is in phase joining")
 
 
 def test_a_signature_is_for_one_session_and_one_federation_file() -> None:
-    one = events.Agreement("c0", b"s" * 32, b"")
+    one = messages.Agreement("c0", b"s" * 32, b"")
     assert one.statement(bytes(32)) != dataclasses.replace(one, session=b"t" * 32).statement(bytes(32))
     assert one.statement(bytes(32)) != one.statement(b"x" * 32)
     assert one.statement(bytes(32)) != dataclasses.replace(one, name="c1").statement(bytes(32))
@@ -114,89 +130,100 @@ def test_a_signature_is_for_one_session_and_one_federation_file() -> None:
 # --- a client with a key that is not its own ------------------------------------------------------------------------------
 
 
-def conspiring(machines: list[Participant]) -> tuple[events.Introduction, ...]:
+def conspiring(clients: list[Client]) -> tuple[messages.Introduction, ...]:
     """c2 introduces itself with an equivalent of c1's key; c0 stands between them in the graph of masks."""
-    members = roster(machines).members
+    members = roster(clients).members
     return (*members[:2], resigned(members[2], AGREED, x25519=equivalent(members[1].x25519)))
 
 
-def test_a_client_with_an_equivalent_of_anothers_key_gets_no_share() -> None:
-    machines = strangers(AGREED, ROWS)
-    shown = conspiring(machines)
-    met(machines[:2], shown)
-    victim, other = machines[:2]
-    theirs = other.agreement(lambda text: sign("c1", text))
-    signatures = (
-        victim.agreement(lambda text: sign("c0", text)).signature,
-        theirs.signature,
-        sign("c2", events.Agreement("c2", victim.session, b"").statement(AGREED.digest())),
+def signed(client: Client) -> tuple[bytes, ...]:
+    """Everybody's signature under the session that this client sees."""
+    session = client.machine.session
+    return tuple(
+        sign(name, messages.Agreement(name, session, b"").statement(AGREED.agreed())) for name in AGREED.roster
     )
+
+
+def test_a_client_with_an_equivalent_of_anothers_key_gets_no_share() -> None:
+    clients = strangers(AGREED, ROWS)
+    meet(clients[:2], conspiring(clients))
+    victim, other = clients[:2]
+    theirs = other.report(messages.Agreed)
     for forged in (theirs.proofs[0], bytes(32), b""):
-        said = events.Agreements(signatures, (b"", theirs.proofs[0], forged))
+        said = messages.Agreements(signed(victim), (b"", theirs.proofs[0], forged))
         refused(victim, said, WrongSender, "c2 does not prove that the X25519 key it introduced is its own")
+        assert not victim.waiting
 
 
 def test_masks_do_not_cancel_even_where_nobody_checks_the_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The attack of the review at n = 3, t = 1: c0's upload was its plain distances. Now it is masked twice over."""
     monkeypatch.setattr(keys, "check_proofs", lambda *_: None)
-    machines = strangers(AGREED, ROWS)
-    shown = conspiring(machines)
-    met(machines[:2], shown)
-    victim = machines[0]
-    signatures = tuple(
-        sign(name, events.Agreement(name, victim.session, b"").statement(AGREED.digest())) for name in AGREED.roster
-    )
-    victim.handle(events.Agreements(signatures, (b"", bytes(32), bytes(32))))
-    plain = meet(AGREED, ROWS)[0]
-    victim._coded, victim.phase = plain._coded, plain.phase
-    victim._clusters = plain._clusters
-    vars(victim)["_check_start"] = lambda version, labels: None
-    labels = np.array([0, 1, 2] * 5, dtype=np.int32)
-    request = ask(victim, 1, labels)
-    upload = victim.answer(request)
-    shape = victim.plan.shape(len(labels), victim._clusters.sizes, request.columns)
-    weights = victim.plan.code.weights(request.responders)[:, 0]
-    bare = victim._clusters.upload(shape, weights, [])
+    clients = strangers(AGREED, ROWS, any_start=True)
+    shown = conspiring(clients)
+    meet(clients[:2], shown)
+    for j, client in enumerate(clients[:2]):
+        client.tell(messages.Agreements(signed(client), tuple(b"" if i == j else bytes(32) for i in range(3))))
+    victim, spy = clients[0], clients[2]
+    exchange(clients[:2])
+    session = victim.machine.session
+    body = spy_shares(spy, receiver=0)
+    victim.give(Arrived("c2", Parcel(session, Kind.SHARES, spy.site.share_set.id), 0, len(body), body))
+    assert victim.phase is Phase.ROUNDS, "it holds all shares"
+    victim.tell(reveals(clients))
+    victim.tell(*asked(victim, 1, LABELS, EVERYBODY))
+    upload = answer(victim, 1)
+    assert upload is not None
+    plan = victim.site.plan
+    clusters = CodedClusters(victim.machine.coded, AGREED.job.k)
+    clusters.assign(LABELS)
+    shape = plan.shape(len(LABELS), clusters.sizes, (0, 1, 2))
+    bare = clusters.upload(shape, plan.code.weights(EVERYBODY)[:, 0], [])
+    assert len(upload) == len(bare)
     assert np.count_nonzero(upload == bare) == 0
 
 
-def ask(machine: Participant, number: int, labels: Labels) -> events.RoundRequest:
-    """Shows an assignment and makes the request for it."""
-    data = assignments.encode(labels, AGREED.k)
-    machine.handle(events.Assignment(number, 0, 0, len(data), data))
-    return events.RoundRequest(number, 1, (0, 1, 2), (0, 1, 2), digest_of(labels), 0, 60.0)
+def spy_shares(spy: Client, receiver: int) -> bytes:
+    return b"".join(words.astype("<u8").tobytes() for _, words in spy.site.share_set.pieces(receiver, 0))
 
 
 # --- the owner's rule about keeping ---------------------------------------------------------------------------------------
 
 
-def keeping(wishes: list[bool], **changes: Any) -> list[Participant]:
+def keeping(wishes: list[bool], **changes: Any) -> list[Client]:
     agreed = make_federation(3, seeding="random", **changes)
-    machines = strangers(agreed, ROWS)
-    for machine, keep in zip(machines, wishes, strict=True):
-        machine.guard = Guard(agreed, plan_of(agreed), Policy(keep_shares=keep))
-    return machines
+    sites = [client.site for client in strangers(agreed, ROWS)]
+    return [
+        Client(make_site(agreed, site.name, site.rows, site.secrets, policy=Policy(keep_shares=keep)))
+        for site, keep in zip(sites, wishes, strict=True)
+    ]
 
 
 def test_shares_outlive_a_job_only_where_owner_and_holder_want_that() -> None:
-    machines = keeping([True, True, False])
-    met(machines)
-    allowed = {(m.name, owner): m.may_keep(owner) for m in machines for owner in AGREED.roster if owner != m.name}
-    assert [pair for pair, may in allowed.items() if may] == [("c0", "c1"), ("c1", "c0")]
+    clients = keeping([True, True, False])
+    meet(clients)
+    for client, said in zip(clients, agreements(clients), strict=True):
+        client.tell(said)
+    exchange(clients)
+    kept = {(client.name, key.split("/")[1]) for client in clients for key in client.disk if key.startswith("lasting/")}
+    assert kept == {("c0", "c1"), ("c1", "c0")}
+    others = {
+        (client.name, key.split("/")[1]) for client in clients for key in client.disk if key.startswith("shares/")
+    }
+    assert others == {("c0", "c2"), ("c1", "c2"), ("c2", "c0"), ("c2", "c1")}
 
 
 def test_a_server_cannot_change_the_owners_rule() -> None:
-    machines = keeping([True, True, False])
-    members = roster(machines).members
+    clients = keeping([True, True, False])
+    members = roster(clients).members
     assert [member.keeps for member in members] == [True, True, False]
     lie = dataclasses.replace(members[2], keeps=True)
-    refused(machines[0], events.Roster((*members[:2], lie)), WrongSender, "introduction of c2 is not signed")
-    signed = resigned(members[2], AGREED, keeps=True)
-    refused(machines[2], events.Roster((*members[:2], signed)), WrongSender, "that we did not make")
+    refused(clients[0], messages.Roster((*members[:2], lie)), WrongSender, "introduction of c2 is not signed")
+    forged = resigned(members[2], AGREED, keeps=True)
+    refused(clients[2], messages.Roster((*members[:2], forged)), WrongSender, "that we did not make")
 
 
 def test_slots_of_private_membership_are_never_kept() -> None:
-    assert not any(machine.keeps for machine in keeping([True, True, True], membership="private"))
+    assert not any(client.site.keeps for client in keeping([True, True, True], membership="private"))
 
 
 # --- the first request --------------------------------------------------------------------------------------------------
@@ -205,50 +232,54 @@ def test_slots_of_private_membership_are_never_kept() -> None:
 @pytest.mark.parametrize(("seeding", "first"), [("random", 2), ("k-means++", 4), ("separation", 4)])
 def test_a_server_that_begins_after_the_start(seeding: str, first: int) -> None:
     """The coins decide the first request only, so a server that skips it would choose where the clustering begins."""
-    machine = meet(make_federation(3, seeding=seeding), ROWS, any_start=False)[0]
-    vars(machine)["_check_start"] = lambda version, labels: None
-    request = ask(machine, first, np.array([0, 1, 2] * 5, dtype=np.int32))
-    refused(machine, request, OutOfTurn, f"begins with request {first}: it skips")
+    clients = met(make_federation(3, seeding=seeding), ROWS, any_start=False)
+    request = asked(clients[0], first, LABELS, EVERYBODY)
+    refused(clients[0], request, OutOfTurn, f"begins with request {first}: it skips")
 
 
-def first_of(machine: Participant) -> tuple[Labels, events.RoundRequest]:
+def first_of(clients: list[Client]) -> tuple[Labels, list[messages.Event]]:
     """The first request of a job, as an honest server shows it once it is over."""
-    coins = machine._tossed
-    assert coins is not None
-    labels = Clustering(15, AGREED.k, start="random", coins=coins).labels
-    return labels, dataclasses.replace(ask(machine, 1, labels), past=True)
+    coins = start.tossed(clients[0].machine.session, roster(clients).members, reveals(clients).coins)
+    labels = Clustering(15, AGREED.job.k, start="random", coins=coins).labels
+    return labels, asked(clients[0], 1, labels, EVERYBODY, past=True)
 
 
 def test_a_client_that_missed_the_start_is_shown_it_and_goes_on() -> None:
-    machine = meet(AGREED, ROWS, any_start=False)[0]
-    machine._tossed = Coins(b"tossed")
-    _, past = first_of(machine)
-    assert machine.handle(past) is None, "nothing is to be uploaded"
-    later = ask(machine, 3, np.array([0, 1, 2] * 5, dtype=np.int32))
-    assert machine.handle(later) is not None
-    assert machine.handle(first_of(machine)[1]) is None, "shown again after a lost connection, it changes nothing"
-    ask(machine, 3, np.array([0, 1, 2] * 5, dtype=np.int32))
-    assert machine.handle(later) is not None
+    clients = met(AGREED, ROWS, any_start=False)
+    client, past = clients[0], first_of(clients)[1]
+    client.tell(*past)
+    assert answer(client, 1) is None, "nothing is to be uploaded"
+    later = asked(client, 3, LABELS, EVERYBODY)
+    client.tell(*later)
+    first = answer(client, 3)
+    assert first is not None
+    client.tell(*past)  # shown again after a lost connection, it changes nothing
+    client.tell(*later)
+    assert np.array_equal(answer(client, 3), first)
+    assert client.error is None
+    assert {parcels.attempt_of(send.message.name) for send in client.parcels(Kind.UPLOAD)} == {(3, 1)}
 
 
 def test_a_start_that_is_not_the_coins_is_refused_when_it_is_over_too() -> None:
-    machine = meet(AGREED, ROWS, any_start=False)[0]
-    machine._tossed = Coins(b"tossed")
-    labels, past = first_of(machine)
-    with pytest.raises(WrongSender, match="does not begin where the clients' coins say"):
-        ask(machine, 1, np.roll(labels, 1))
-    refused(machine, dataclasses.replace(past, number=2), OutOfTurn, "an assignment it did not send")
-    later = ask(machine, 2, labels)
-    refused(machine, dataclasses.replace(later, past=True), Malformed, "only the first is shown")
+    clients = met(AGREED, ROWS, any_start=False)
+    client, (labels, past) = clients[0], first_of(clients)
+    other = asked(client, 1, np.roll(labels, 1), EVERYBODY, past=True)
+    refused(client, other, WrongSender, "does not begin where the clients' coins say")
+    unknown = dataclasses.replace(past[1], number=2)  # type: ignore[type-var]
+    refused(client, [past[0], unknown], OutOfTurn, "an assignment it did not send")
+    refused(client, asked(client, 2, labels, EVERYBODY, past=True), Malformed, "only the first is shown")
 
 
 def test_a_follower_that_missed_the_start_hears_of_it_first() -> None:
-    server = Server(4, (3, 4, 0, 5), dropouts=1)
-    server.begin_rounds()
-    server.finish_round()
-    server.finish_round()
-    told = server.coordinator.news("c3", Cursor(), server.now)
-    kinds = [(event.number, event.past) for event in told if isinstance(event, events.RoundRequest)]
+    world = World(Scene(make_federation(4, dropouts=1), tuple(deal(7, [3, 4, 0, 5]))), 1)
+    world.start()
+    world.until(lambda: world.server.attempt is not None and world.server.attempt.question.number == 3)
+    told = world.server.news("c3", Cursor(), world.now)
+    kinds = [(event.number, event.past) for event in told if isinstance(event, messages.RoundRequest)]
     assert kinds == [(1, True), (3, False)]
-    versions = [event.version for event in told if isinstance(event, events.Assignment)]
+    versions = [
+        parcels.pair_of(event.parcel.name)[0]
+        for event in told
+        if isinstance(event, messages.Piece) and event.parcel.kind is Kind.ASSIGNMENT and event.offset == 0
+    ]
     assert versions == [1, 3]

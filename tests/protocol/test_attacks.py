@@ -11,22 +11,24 @@ import itertools
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from experiments import attacks, lattice, recovery, yes_no
 from experiments.transcript import Setting, Transcript, record
-from secfc import federation
-from secfc.decoding import Distances
+from secfc.agreement.plan import Plan
+from secfc.coding.field import Words
 from secfc.errors import JobFailed
-from secfc.field import Words
-from secfc.lloyd import Request
-from secfc.plan import Plan
-from tests.federations import Job, run
+from secfc.kmeans.lloyd import Question
+from secfc.protocol import memory
+from secfc.protocol.client.stages import ShareBody
+from secfc.protocol.effects import Send
+from secfc.protocol.parcels import Data, Kind, Parcel, of_words
+from tests.federations import Job, decoded, run
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"Iris": attacks.iris, "20-d": lambda: attacks.mixture(20, 400, 4, 11, 2, 4)}
@@ -178,12 +180,13 @@ def test_order_signs_and_shifts_of_features_are_not_in_the_distances() -> None:
         parts, positions = job.parts()
         agreed, view = job.plan(), []
 
-        def tap(request: Request, uploads: dict[int, Words], agreed: Plan = agreed, view: list[object] = view) -> None:
-            distances = Distances(agreed.field, 40, 3)
-            federation.decode(agreed, request, uploads, distances)
-            view.append((request.labels.tolist(), distances.integers(request.columns).tolist()))
+        def tap(
+            question: Question, uploads: dict[int, Words], agreed: Plan = agreed, view: list[object] = view
+        ) -> None:
+            distances = decoded(agreed, question, uploads)
+            view.append((question.labels.tolist(), distances.integers(question.columns).tolist()))
 
-        federation.run(agreed, parts, lambda _, job=job: job.clustering(), positions=positions, tap=tap)
+        memory.run(agreed, parts, lambda _, job=job: job.clustering(), positions=positions, tap=tap)
         views.append(view)
     assert len(views[0]) > 2
     assert views[0] == views[1]
@@ -248,56 +251,63 @@ def test_flat_rows_are_known_before_the_meter_says_so() -> None:
     assert attacks.distances(seen).error < 1e-6
 
 
-def spoiling() -> tuple[Job, Plan, list[Any], list[Any], list[federation.Member]]:
-    job = Job(tuple((x, x * x) for x in range(12)), 2, (0, 1, 2) * 4, clients=3, initial=(0, 1) * 6)
-    parts, positions = job.parts()
-    agreed = job.plan()
-    return job, agreed, parts, positions, federation.share(agreed, parts, positions)
+SPOILT = Job(tuple((x, x * x) for x in range(12)), 2, (0, 1, 2) * 4, clients=3, initial=(0, 1) * 6)
+
+
+def spoil(number: int) -> memory.Result:
+    """A run in which client 2 uploads zeros for that request."""
+
+    def lie(client: int, question: Question, words: Words) -> Words:
+        return np.zeros_like(words) if (client, question.number) == (1, number) else words
+
+    parts, positions = SPOILT.parts()
+    return memory.run(SPOILT.plan(), parts, lambda _: SPOILT.clustering(), positions=positions, lie=lie)
 
 
 def test_what_a_lying_client_spoils_is_not_noticed() -> None:
     """Masked uploads: a wrong upload gives wrong distances, and no error unless the inertia rises with them."""
-    job, agreed, parts, positions, members = spoiling()
-    honest = members[1].answer
-
-    def lie(request: Request, *more: Any) -> Words:
-        words = honest(request, *more)
-        return np.zeros_like(words) if request.number == 1 else words
-
-    members[1].answer = lie  # type: ignore[method-assign]
-    spoilt = federation.run(agreed, parts, lambda _: job.clustering(), positions=positions, members=members)
-    assert spoilt.history[0].inertia != run(job)[0].history[0].inertia
+    assert spoil(1).history[0].inertia != run(SPOILT)[0].history[0].inertia
 
 
 def test_a_lie_that_makes_the_inertia_rise_is_noticed() -> None:
-    job, agreed, parts, positions, members = spoiling()
-    honest = members[1].answer
-
-    def lie(request: Request, *more: Any) -> Words:
-        words = honest(request, *more)
-        return np.zeros_like(words) if request.number == 2 else words
-
-    members[1].answer = lie  # type: ignore[method-assign]
     with pytest.raises(JobFailed, match="the inertia rises in Lloyd round 2"):
-        federation.run(agreed, parts, lambda _: job.clustering(), positions=positions, members=members)
+        spoil(2)
+
+
+class OneOff:
+    """Shares of which the first residue is one too large, or zero."""
+
+    def __init__(self, body: ShareBody) -> None:
+        self._layout, self._words = body.shares.layout, body.shares.shares([body.receiver])[0]
+
+    @property
+    def total(self) -> int:
+        return 8 * len(self._words)
+
+    def pieces(self, first: int) -> Iterator[tuple[int, Data]]:
+        lanes = [np.empty((self._layout.rows, width)) for width in self._layout.widths]
+        self._layout.unpack(self._words, lanes)
+        lanes[0][0, 0] = (lanes[0][0, 0] + 1) % self._layout.field.primes[0]
+        yield from of_words(self._layout.pack(lanes)).pieces(first)
 
 
 def test_a_share_off_its_polynomial_is_noticed_before_the_first_round() -> None:
-    job, agreed, parts, positions, members = spoiling()
-    coded = members[1]._clusters.coded
-    coded.matrix[:, 0, 0] += 1
-    coded.finish()
-    seen: list[object] = []
+    parts, positions = SPOILT.parts()
+    job = memory.Memory(SPOILT.plan(), parts, lambda _: SPOILT.clustering(), positions=positions)
+    uploads: list[Send] = []
+
+    def alter(sender: str, send: Send) -> Send:
+        if not isinstance(send.message, Parcel):
+            return send
+        if send.message.kind is Kind.UPLOAD:
+            uploads.append(send)
+        spoils = (sender, send.to, send.message.kind) == ("client-1", "client-2", Kind.SHARES)
+        return dataclasses.replace(send, body=OneOff(send.body)) if spoils else send  # type: ignore[arg-type]
+
+    job.alter = alter
     with pytest.raises(JobFailed, match="the shares that the clients hold do not fit together"):
-        federation.run(
-            agreed,
-            parts,
-            lambda _: job.clustering(),
-            positions=positions,
-            members=members,
-            tap=lambda *asked: seen.append(asked),
-        )
-    assert not seen, "nothing was uploaded"
+        job.run()
+    assert not uploads, "nothing was uploaded"
 
 
 @pytest.mark.parametrize("uploads", ["masked", "open"])

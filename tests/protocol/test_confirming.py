@@ -1,97 +1,88 @@
 """The clients confirm the union of IDs to each other: a server that changes it must not learn whose ID it changed.
 
-`play` is a whole alignment with a server that lies, and notes everything that anybody outside the owner can see: who calls
-whom with how many bytes, in which order, what everybody ends with, and what the server is told.
+`play` is a whole alignment with a server that lies, and notes everything that anybody outside the owner can see: who sends
+whom how many bytes of what, in which order, what everybody ends with, and what the server is told.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
-from secfc import confirming, events, wire
+from secfc.agreement.federation import SERVER
+from secfc.coding.field import Words
 from secfc.errors import JobFailed, Malformed, OutOfTurn, WrongSender
-from secfc.field import Words
-from secfc.identifiers import Ids
-from secfc_client.participant import Participant, Phase
-from secfc_client.past import Past
-from tests.protocol.joined import (
+from secfc.privacy import confirming
+from secfc.privacy.identifiers import Ids
+from secfc.protocol import messages
+from secfc.protocol.client.phases.union import LINGER_SECONDS
+from secfc.protocol.effects import Arrived, Send, Tick
+from secfc.protocol.messages import Phase
+from secfc.protocol.parcels import Data, Kind, Parcel, of_words, to_words
+from secfc.protocol.server.inputs import Reported
+from tests.protocol.helpers import (
+    Client,
     agreements,
-    deal,
+    deliver,
+    exchange,
     introduced,
-    make_federation,
-    open_confirmation,
-    plan_of,
+    opened,
+    refused,
     roster,
     unchanged,
-    verifier,
 )
-from tests.protocol.test_private_membership import exchange
+from tests.simulation.scene import Scene, deal, make_federation
+from tests.simulation.world import World
 
 SIZES = [4, 0, 7, 3]
 AGREED = make_federation(4, membership="private")
-Told = Callable[[list[Ids], int], Ids]  # what the server tells a client, of the true union and the client's number
+ROWS = sum(SIZES)
+View = list[tuple[str, ...]]
 
 
-def aligned(seed: int = 2) -> list[Participant]:
+def aligned(seed: int = 2, count: int = ROWS) -> list[Client]:
     """Clients whose table of IDs is summed up: the server knows the union and has not told it."""
-    machines = introduced(AGREED, deal(seed, SIZES), seed)
-    exchange(machines)
-    for machine in machines:
-        machine.handle(events.Opened(0, sum(SIZES), 0, 0, b""))
-    exchange(machines)
-    return machines
+    clients = introduced(AGREED, deal(seed, SIZES), seed)
+    exchange(clients)
+    for client in clients:
+        client.tell(opened(client, 0, count))
+    exchange(clients)
+    return clients
 
 
-def tell(machine: Participant, ids: Ids, left: int = 0) -> None:
-    data = ids.astype("<u8").tobytes()
-    machine.handle(events.Opened(1, left, 0, len(data), data))
+def show(client: Client, ids: Ids) -> None:
+    client.tell(opened(client, 1, 0, ids))
 
 
-def play(machines: list[Participant], told: Callable[[int], Ids]) -> list[tuple[str, ...]]:
+def play(clients: list[Client], told: Callable[[int], Ids]) -> View:
     """What is seen from the opened table to the end of everybody."""
-    seen = []
-    for j, machine in enumerate(machines):
-        tell(machine, told(j))
-        seen.append((machine.name, machine.phase.value, str(len(machine.past.opened)), str(machine.confirms)))
-    seen += meet_all(machines)
-    for machine in machines:
-        open_confirmation(machine)
-    seen += meet_all(machines)
-    return seen + [concluded(machine) for machine in machines]
+    before = [len(client.told) for client in clients]
+    for j, client in enumerate(clients):
+        show(client, told(j))
+    seen: View = [tuple(map(str, one)) for one in exchange(clients, confirms)]
+    return seen + concluded(clients, before)
 
 
-def meet_all(machines: list[Participant]) -> list[tuple[str, ...]]:
-    seen = []
-    for machine in machines:
-        for other in machines:
-            if other is not machine:
-                seen.append((machine.name, other.name, str(meet(machine, other))))
-    return seen
+def confirms(send: Send) -> bool:
+    return send.message.kind in (Kind.COMMITMENT, Kind.CONFIRMATION)
 
 
-def concluded(machine: Participant) -> tuple[str, ...]:
-    """How a client ends that everybody has told everything."""
-    assert machine.unconfirmed() == ()
-    try:
-        machine.conclude_union()
-        return (machine.name, "goes on")
-    except JobFailed as error:
-        return (machine.name, str(error), str(machine.past.dead))
+def concluded(clients: Sequence[Client], before: Sequence[int]) -> View:
+    """How everybody ends that was told everything, and what the server hears."""
+    view: View = []
+    for client, start in zip(clients, before, strict=True):
+        client.now += LINGER_SECONDS + 1
+        client.give(Tick())
+        reports = [send.message for send in client.told[start:] if not isinstance(send.message, Parcel)]
+        ending = "goes on" if client.phase is Phase.SHARING else f"{client.phase.value}: {client.error}"
+        view.append((client.name, ending, str(client.machine._desk.past.dead), *map(str, reports)))
+    return view
 
 
-def meet(machine: Participant, other: Participant) -> int:
-    message = wire.confirmed_to(machine.confirmation)
-    reply = wire.confirmed_to(other.confirm(machine.name, wire.confirmed_from(message)))
-    machine.confirm(other.name, wire.confirmed_from(reply))
-    return len(message.SerializeToString()) + len(reply.SerializeToString())
-
-
-def everybody(machines: list[Participant]) -> Ids:
-    return np.concatenate([machine.ids for machine in machines])
+def everybody(clients: list[Client]) -> Ids:
+    return np.concatenate([client.site.ids_in(client.machine.session) for client in clients])
 
 
 def without(ids: Ids, gone: int) -> Ids:
@@ -105,25 +96,24 @@ def other(ids: Ids, at: int) -> Ids:
     return changed
 
 
-FAILED = [(f"c{j}", confirming.DISPUTED, "True") for j in range(4)]
-GOES_ON = [(f"c{j}", "goes on") for j in range(4)]
+BROKEN_OFF = (f"failed: {confirming.DISPUTED}", "True", str(messages.Refused(confirming.DISPUTED)))
+FAILED = [(f"c{j}", *BROKEN_OFF) for j in range(4)]
+GOES_ON = [(f"c{j}", "goes on", "False") for j in range(4)]
 
 
 def test_an_honest_union_is_confirmed_by_all() -> None:
-    machines = aligned()
-    seen = play(machines, lambda j: everybody(machines))
-    assert seen[-4:] == GOES_ON
-    assert {machine.phase for machine in machines} == {Phase.SHARING}
-    assert [machine._own.tolist() for machine in machines] != []
-    assert sorted(slot for machine in machines for slot in machine._own.tolist()) == list(range(14))
+    clients = aligned()
+    assert play(clients, lambda j: everybody(clients))[-4:] == GOES_ON
+    slots = [slot for client in clients for slot in client.machine.own.tolist()]
+    assert sorted(slots) == list(range(ROWS))
 
 
 def test_whoever_owns_an_exchanged_id_the_server_sees_the_same() -> None:
     """The attack: one ID is another one. Once only its owner broke off, so every owner was found, 14 of 14."""
     views = []
-    for at in range(sum(SIZES)):
-        machines = aligned()
-        views.append(play(machines, lambda j, m=machines, at=at: other(everybody(m), at)))  # type: ignore[misc]
+    for at in range(ROWS):
+        clients = aligned()
+        views.append(play(clients, lambda j, m=clients, at=at: other(everybody(m), at)))  # type: ignore[misc]
     assert all(view == views[0] for view in views)
     assert views[0][-4:] == FAILED
 
@@ -131,51 +121,113 @@ def test_whoever_owns_an_exchanged_id_the_server_sees_the_same() -> None:
 def test_whoever_owns_an_omitted_id_the_server_sees_the_same() -> None:
     """It also says one row less from the beginning, so that the numbers fit."""
     views = []
-    for at in range(sum(SIZES)):
-        machines = introduced(AGREED, deal(2, SIZES), 2)
-        for machine in machines:
-            machine.handle(events.Opened(0, sum(SIZES) - 1, 0, 0, b""))
-        views.append(play(machines, lambda j, m=machines, at=at: without(everybody(m), at)))  # type: ignore[misc]
+    for at in range(ROWS):
+        clients = aligned(count=ROWS - 1)
+        views.append(play(clients, lambda j, m=clients, at=at: without(everybody(m), at)))  # type: ignore[misc]
     assert all(view == views[0] for view in views)
     assert views[0][-4:] == FAILED
 
 
 def test_an_added_id_is_noticed_by_all() -> None:
-    machines = introduced(AGREED, deal(2, SIZES), 2)
-    for machine in machines:
-        machine.handle(events.Opened(0, sum(SIZES) + 1, 0, 0, b""))
-    extra = np.concatenate([everybody(machines), other(everybody(machines), 0)[:1]])
-    assert play(machines, lambda j: extra)[-4:] == FAILED
+    clients = aligned(count=ROWS + 1)
+    extra = np.concatenate([everybody(clients), other(everybody(clients), 0)[:1]])
+    assert play(clients, lambda j: extra)[-4:] == FAILED
 
 
 @pytest.mark.parametrize("odd", range(4))
 def test_one_client_that_is_told_another_union_ends_it_for_all_whoever_owns_what(odd: int) -> None:
     views = []
-    for at in range(sum(SIZES)):
-        machines = aligned()
-        true, lie = everybody(machines), other(everybody(machines), at)
-        views.append(play(machines, lambda j, true=true, lie=lie: lie if j == odd else true))  # type: ignore[misc]
+    for at in range(ROWS):
+        clients = aligned()
+        true, lie = everybody(clients), other(everybody(clients), at)
+        views.append(play(clients, lambda j, true=true, lie=lie: lie if j == odd else true))  # type: ignore[misc]
     assert all(view == views[0] for view in views)
     assert views[0][-4:] == FAILED
 
 
 def test_several_owners_numbers_do_not_cancel() -> None:
-    machines = aligned()
-    ids = everybody(machines)
+    clients = aligned()
+    ids = everybody(clients)
     ids[:, 1] ^= np.uint64(1)
-    assert play(machines, lambda j: ids)[-4:] == FAILED
+    assert play(clients, lambda j: ids)[-4:] == FAILED
+
+
+# --- what is sent when ---------------------------------------------------------------------------------------------------
+
+
+def waiting(client: Client, kind: Kind) -> list[Send]:
+    return [send for send in client.waiting if send.message.kind is kind]
+
+
+def parcel(client: Client, kind: Kind, digest: bytes | None = None) -> Parcel:
+    """A message about the union that this client was told."""
+    known = next(send.message for send in client.waiting if send.message.kind is Kind.COMMITMENT)
+    return Parcel(known.session, kind, known.name if digest is None else digest)
+
+
+def say(receiver: Client, sender: str, about: Parcel, data: Data) -> None:
+    receiver.give(Arrived(sender, about, 0, len(data), data))
+
+
+def told_the_union(clients: list[Client], ids: Ids | None = None) -> None:
+    for client in clients:
+        show(client, everybody(clients) if ids is None else ids)
+
+
+def commit(clients: Sequence[Client], receivers: Sequence[Client]) -> None:
+    """The commitments of some arrive at some; they stay with their senders, to be sent again."""
+    for client in clients:
+        for send in waiting(client, Kind.COMMITMENT):
+            for receiver in receivers:
+                if receiver.name == send.to:
+                    deliver(client, receiver, send)
+
+
+def test_words_are_not_sent_before_everybody_has_committed_itself_and_that_is_noted() -> None:
+    clients = aligned()
+    told_the_union(clients)
+    me = clients[0]
+    commit(clients[1:3], [me])
+    assert not waiting(me, Kind.CONFIRMATION), "c3 has not committed itself"
+    assert not me.machine._desk.past.committed
+    assert me.machine._phase.missing() == ("c3",)
+    commit(clients[3:], [me])
+    assert {send.to for send in waiting(me, Kind.CONFIRMATION)} == {"c1", "c2", "c3"}
+    assert me.machine._desk.past.committed.encode() in me.disk["past"], "kept with the same effects, and so before"
+
+
+def test_nothing_is_confirmed_before_the_union_is_known_nor_shared_before_all_have() -> None:
+    clients = aligned()
+    me = clients[0]
+    for kind, data in ((Kind.COMMITMENT, bytes(32)), (Kind.CONFIRMATION, bytes(16)), (Kind.WANTED, b"")):
+        with unchanged(me.machine), pytest.raises(OutOfTurn):
+            say(me, "c1", Parcel(me.machine.session, kind, bytes(32)), data)
+    told_the_union(clients)
+    exchange(clients, lambda send: send.message.kind is Kind.COMMITMENT)
+    exchange(clients[:3], confirms)
+    assert me.phase is Phase.UNION
+    assert me.machine._phase.missing() == ("c3",)
+    assert not waiting(me, Kind.SHARES)
+    exchange(clients, confirms)
+    assert me.phase is Phase.SHARING
+    assert waiting(me, Kind.SHARES)
 
 
 # --- a client that conspires with the server ----------------------------------------------------------------------------
 
 
-def balancing(machines: list[Participant], rows: int) -> Words:
+def balancing(given: Sequence[Words], rows: int) -> Words:
     """What makes the sums come out right, for a client that has seen everybody else's words."""
     total = np.zeros((confirming.FIELD.lanes, 1, 2))
-    for machine in machines:
-        confirming.LAYOUT.unpack(machine.confirmation.words, list(total), add=True)
+    for words in given:
+        confirming.LAYOUT.unpack(words, list(total), add=True)
     expected = confirming.FIELD.from_ints(np.array([[rows, 0]]))
     return confirming.LAYOUT.pack(list(confirming.FIELD.reduce(np.ascontiguousarray(expected - total))))
+
+
+def words_of(client: Client) -> Words:
+    """What a client says once everybody has committed itself."""
+    return to_words(waiting(client, Kind.CONFIRMATION)[0].body.data)  # type: ignore[union-attr]
 
 
 def test_who_speaks_last_cannot_make_the_owner_break_off_alone() -> None:
@@ -183,84 +235,72 @@ def test_who_speaks_last_cannot_make_the_owner_break_off_alone() -> None:
     out right. The owner alone broke off, 11 of 11 owners."""
     views = []
     for at in range(sum(SIZES[:3])):
-        machines = aligned()
-        lie = other(everybody(machines), at)
-        for machine in machines:
-            tell(machine, lie)
-        meet_all(machines)
-        honest, spy = machines[:3], machines[3]
-        for machine in honest:
-            assert not len(machine.confirmation.words), "nothing is shown before everybody has committed itself"
-            open_confirmation(machine)
-        meet_all(honest)
-        forged = dataclasses.replace(spy.confirmation, words=balancing(honest, len(lie)))
-        recommitted = confirming.commitment(3, forged.session, forged.digest, forged.words)
-        for machine in honest:
-            with unchanged(machine), pytest.raises(WrongSender, match="another way than it has committed itself to"):
-                machine.confirm("c3", forged)
-            with unchanged(machine), pytest.raises(WrongSender, match="not the same way"):
-                machine.confirm("c3", dataclasses.replace(forged, commitment=recommitted))
-        open_confirmation(spy)
-        views.append([(meet(spy, machine), *concluded(machine)) for machine in honest])
+        clients = aligned()
+        honest, spy = clients[:3], clients[3]
+        before = [len(client.told) for client in honest]
+        lie = other(everybody(clients), at)
+        told_the_union(clients, lie)
+        assert not any(waiting(client, Kind.CONFIRMATION) for client in clients)
+        commit(clients, clients)
+        spoken = [words_of(client) for client in honest]
+        forged = balancing(spoken, len(lie))
+        about = parcel(spy, Kind.CONFIRMATION)
+        recommitted = confirming.commitment(3, about.session, about.name, forged)
+        for client in honest:
+            with (
+                unchanged(client.machine),
+                pytest.raises(WrongSender, match="another way than it has committed itself"),
+            ):
+                say(client, "c3", about, of_words(forged).data)
+            with unchanged(client.machine), pytest.raises(WrongSender, match="not the same way"):
+                say(client, "c3", parcel(spy, Kind.COMMITMENT), recommitted)
+        exchange(clients, confirms)
+        views.append(concluded(honest, before))
     assert all(view == views[0] for view in views)
-    assert [view[1:] for view in views[0]] == FAILED[:3]
+    assert views[0] == FAILED[:3]
+
+
+def rebuilt(clients: list[Client], at: int) -> Client:
+    """The next process of a client, told by the server what it was told before, up to the count."""
+    said = agreements(clients)[at]
+    again = clients[at].restarted()
+    again.tell(roster(clients), said)
+    return again
 
 
 def test_a_restarted_client_takes_no_other_commitments_once_its_own_is_opened() -> None:
     """Else a server that makes it restart lets the spy commit itself again, to what it has seen meanwhile."""
-    machines = aligned()
-    met, rows = roster(machines), deal(2, SIZES)
-    lie = other(everybody(machines), 0)
-    for machine in machines:
-        tell(machine, lie)
-    meet_all(machines)
-    open_confirmation(machines[0])
-    again = rebuilt(machines[0], rows[0], machines[0].past)
-    again.handle(met)
-    again.handle(agreements([again, *machines[1:]])[0])
-    again.handle(events.Opened(0, sum(SIZES), 0, 0, b""))
-    tell(again, lie)
-    assert not len(again.confirmation.words)
-    for machine in machines[1:3]:
-        meet(again, machine)
-    again.confirm("c3", dataclasses.replace(machines[3].confirmation, commitment=bytes(32)))
-    with pytest.raises(JobFailed, match="break off"):
-        again.note_commitments()
-    assert again.past.dead
-    assert not len(again.confirmation.words)
-
-
-def test_words_are_not_opened_before_the_commitments_are_noted() -> None:
-    machines = aligned()
-    for machine in machines:
-        tell(machine, everybody(machines))
-    meet(machines[0], machines[1])
-    with unchanged(machines[0]), pytest.raises(OutOfTurn, match="not all clients have committed"):
-        machines[0].note_commitments()
-    meet_all(machines)
-    with unchanged(machines[0]), pytest.raises(OutOfTurn, match="are noted before"):
-        machines[0].open_confirmation()
+    clients = aligned()
+    lie = other(everybody(clients), 0)
+    told_the_union(clients, lie)
+    commit(clients, clients)
+    assert waiting(clients[0], Kind.CONFIRMATION), "its own is opened"
+    again = rebuilt(clients, 0)
+    again.tell(opened(again, 0, ROWS))
+    show(again, lie)
+    assert not waiting(again, Kind.CONFIRMATION)
+    commit(clients[1:3], [again])
+    say(again, "c3", parcel(again, Kind.COMMITMENT), bytes(32))
+    assert again.machine._desk.past.dead
+    assert not waiting(again, Kind.CONFIRMATION)
+    assert str(again.report(messages.Refused).reason) == confirming.DISPUTED
 
 
 # --- what a single message shows ----------------------------------------------------------------------------------------
 
 
-def opened(machine: Participant) -> Words:
-    """What a client says once it has been told the union, whatever the others do."""
-    assert machine._confirming is not None
-    return machine._confirming._whole.words
+def opening(clients: list[Client], ids: Ids) -> list[list[int]]:
+    """What everybody says once all have committed themselves."""
+    told_the_union(clients, ids)
+    commit(clients, clients)
+    return [words_of(client).tolist() for client in clients]
 
 
 def test_what_an_owner_says_is_masked_and_the_same_after_a_restart() -> None:
-    machines, again, elsewhere = aligned(), aligned(), aligned(seed=3)
-    for group in (machines, again):
-        for machine in group:
-            tell(machine, other(everybody(group), 0))
-    for machine in elsewhere:
-        tell(machine, other(everybody(elsewhere), 0))
-    words = [opened(machine).tolist() for machine in machines]
-    assert words == [opened(machine).tolist() for machine in again]
-    others = [opened(machine).tolist() for machine in elsewhere]
+    clients, again, elsewhere = aligned(), aligned(), aligned(seed=3)
+    words = opening(clients, other(everybody(clients), 0))
+    assert words == opening(again, other(everybody(again), 0))
+    others = opening(elsewhere, other(everybody(elsewhere), 0))
     assert all(a != b for a, b in zip(words, others, strict=True)), "masks belong to one session"
     assert len({tuple(one) for one in words}) == 4, (
         "c1 has no rows and nothing to object to, and still does not say (0, 0)"
@@ -269,115 +309,111 @@ def test_what_an_owner_says_is_masked_and_the_same_after_a_restart() -> None:
 
 def test_masks_depend_on_the_union_that_was_told() -> None:
     one, two = aligned(), aligned()
-    tell(one[1], everybody(one))
-    tell(two[1], other(everybody(two), 0))
-    assert opened(one[1]).tolist() != opened(two[1]).tolist()
-
-
-def test_nothing_is_confirmed_before_the_union_is_known_nor_concluded_before_all_have() -> None:
-    machines = aligned()
-    with pytest.raises(OutOfTurn, match="not known here yet"):
-        _ = machines[0].confirmation
-    for machine in machines:
-        tell(machine, everybody(machines))
-    meet(machines[0], machines[1])
-    assert machines[0].unconfirmed() == ("c2", "c3")
-    for stage in ("commitments", "words"):
-        with unchanged(machines[0]), pytest.raises(OutOfTurn, match="not all clients have confirmed"):
-            machines[0].conclude_union()
-        if stage == "commitments":
-            meet_all(machines)
-            open_confirmation(machines[0])
-            assert machines[0].unconfirmed() == ("c1", "c2", "c3")
-    with unchanged(machines[0]), pytest.raises(OutOfTurn, match="not all clients have confirmed"):
-        machines[0].conclude_union()
-    with pytest.raises(OutOfTurn, match="no sum is due"):
-        machines[0].contribution()
+    assert opening(one, everybody(one))[1] != opening(two, other(everybody(two), 0))[1]
 
 
 def test_confirmations_that_no_honest_client_sends() -> None:
-    machines = aligned()
-    for machine in machines:
-        tell(machine, everybody(machines))
-    meet_all(machines)
-    open_confirmation(machines[1])
-    me, fair = machines[0], machines[1].confirmation
-    me.confirm("c1", fair)
-    me.confirm("c1", fair)
+    clients = aligned()
+    told_the_union(clients)
+    commit(clients, clients)
+    me, fair = clients[0], words_of(clients[1])
+    about, promise = parcel(me, Kind.CONFIRMATION), parcel(me, Kind.COMMITMENT)
+    for _ in range(2):  # its receipt may be lost
+        say(me, "c1", about, of_words(fair).data)
+    elsewhere = Parcel(bytes(32), Kind.CONFIRMATION, about.name)
     lies = [
-        (dataclasses.replace(fair, words=fair.words ^ np.uint64(1)), WrongSender, "another way"),
-        (dataclasses.replace(fair, digest=bytes(32)), WrongSender, "another way"),
-        (dataclasses.replace(fair, commitment=bytes(32), words=fair.words[:0]), WrongSender, "not the same way"),
-        (dataclasses.replace(fair, session=bytes(32)), OutOfTurn, "another job"),
-        (dataclasses.replace(fair, words=np.full(2, (1 << 63) - 1, np.uint64)), Malformed, "not below its prime"),
-        (dataclasses.replace(fair, words=fair.words[:1]), Malformed, "2 words"),
+        (about, of_words(fair ^ np.uint64(1)).data, WrongSender, "another way"),
+        (parcel(me, Kind.CONFIRMATION, bytes(32)), of_words(fair).data, WrongSender, "another way"),
+        (promise, bytes(32), WrongSender, "not the same way"),
+        (elsewhere, of_words(fair).data, OutOfTurn, "another job"),
+        (about, of_words(np.full(2, (1 << 63) - 1, np.uint64)).data, Malformed, "not below its prime"),
+        (about, of_words(fair[:1]).data, Malformed, "2 words"),
+        (promise, bytes(31), Malformed, "32 bytes"),
     ]
-    for lie, kind, words in lies:
-        with unchanged(me), pytest.raises(kind, match=words):
-            me.confirm("c1", lie)
-    for stranger in ("c0", "server", "c9"):
-        with unchanged(me), pytest.raises(WrongSender):
-            me.confirm(stranger, fair)
+    for message, data, kind, text in lies:
+        with unchanged(me.machine), pytest.raises(kind, match=text):
+            say(me, "c1", message, data)
+    for stranger in ("c0", "c9", SERVER):  # the server has no say in it
+        with unchanged(me.machine), pytest.raises(WrongSender):
+            say(me, stranger, about, of_words(fair).data)
 
 
 # --- restarts -------------------------------------------------------------------------------------------------------------
 
 
-def rebuilt(machine: Participant, rows: np.ndarray, past: Past) -> Participant:
-    """The same client from its state folder."""
-    kept = Past.restored(past.kept())
-    return Participant(AGREED, plan_of(AGREED), machine.name, rows, machine._secrets, verifier(AGREED), past=kept)
-
-
 def test_a_session_that_was_broken_off_stays_dead() -> None:
     """Else the server shows the rebuilt machine the true union, and goes on with what it has learnt."""
-    machines = aligned()
-    met = roster(machines)
-    play(machines, lambda j: other(everybody(machines), 0))
-    for machine, rows in zip(machines, deal(2, SIZES), strict=True):
-        again = rebuilt(machine, rows, machine.past)
-        with pytest.raises(JobFailed, match="broken off before and is not taken up again"):
-            again.handle(met)
+    clients = aligned()
+    met = roster(clients)
+    play(clients, lambda j: other(everybody(clients), 0))
+    for client in clients:
+        again = client.restarted()
+        refused(again, met, JobFailed, "broken off before and is not taken up again")
         assert again.phase is Phase.JOINING
-        assert again.used, "a new job gets fresh secrets, and so another session"
+        assert again.machine._desk.used, "a new job gets fresh secrets, and so another session"
 
 
 def test_what_was_opened_is_not_opened_differently_to_a_rebuilt_machine() -> None:
-    machines = aligned()
-    met, rows = roster(machines), deal(2, SIZES)
-    tell(machines[0], everybody(machines), left=0)
-    again = rebuilt(machines[0], rows[0], machines[0].past)
-    again.handle(met)
-    again.handle(agreements([again, *machines[1:]])[0])
-    with pytest.raises(WrongSender, match="another opened sum than before"):
-        again.handle(events.Opened(0, sum(SIZES) - 1, 0, 0, b""))
-    again.handle(events.Opened(0, sum(SIZES), 0, 0, b""))
-    with pytest.raises(WrongSender, match="another opened sum than before"):
-        tell(again, other(everybody(machines), 0))
-    tell(again, everybody(machines))
-    assert again.confirmation.commitment == machines[0].confirmation.commitment, "the same bytes again"
-    assert again.past == machines[0].past
+    clients = aligned()
+    told_the_union(clients)
+    again = rebuilt(clients, 0)
+    refused(again, opened(again, 0, ROWS - 1), WrongSender, "another opened sum than before")
+    again.tell(opened(again, 0, ROWS))
+    lie = opened(again, 1, 0, other(everybody(clients), 0))
+    refused(again, lie, WrongSender, "another opened sum than before")
+    show(again, everybody(clients))
+    commitments = [waiting(client, Kind.COMMITMENT)[0].body for client in (again, clients[0])]
+    assert commitments[0] == commitments[1], "the same bytes again"
+    assert again.disk["past"] == clients[0].disk["past"]
 
 
 def test_a_rebuilt_machine_that_had_confirmed_goes_on_without_the_others() -> None:
-    """They may be done and gone, and it still gets its labels."""
-    machines = aligned()
-    met, rows = roster(machines), deal(2, SIZES)
-    play(machines, lambda j: everybody(machines))
-    again = rebuilt(machines[3], rows[3], machines[3].past)
-    again.handle(met)
-    again.handle(agreements([*machines[:3], again])[3])
-    again.handle(events.Opened(0, sum(SIZES), 0, 0, b""))
-    tell(again, everybody(machines))
+    """They may be done and gone, and it still gets its labels; and it tells those that ask what it told before."""
+    clients = aligned()
+    told_the_union(clients)
+    commit(clients, clients)
+    spoken = words_of(clients[3]).tolist()
+    about = parcel(clients[0], Kind.WANTED)
+    exchange(clients, confirms)
+    assert clients[3].phase is Phase.SHARING
+    again = rebuilt(clients, 3)
+    again.tell(opened(again, 0, ROWS))
+    show(again, everybody(clients))
     assert again.phase is Phase.SHARING
-    said = again.confirm("c0", machines[0].confirmation).words.tolist()
-    assert said == machines[3].confirmation.words.tolist() != []
+    say(again, "c0", about, b"")
+    assert [send.to for send in waiting(again, Kind.CONFIRMATION)] == ["c0", "c1", "c2"], (
+        "its word may not have arrived"
+    )
+    assert words_of(again).tolist() == spoken != []
 
 
 def test_the_server_ends_the_job_with_the_words_and_no_name() -> None:
-    from tests.unit.test_coordinator import Server
+    world = World(Scene(AGREED, tuple(deal(2, SIZES))), 1)
+    world.start()
+    world.until(lambda: world.server.phase is Phase.UNION)
+    member = world.server.job.members["c2"]
+    world.server.handle(Reported("c2", member.instance, messages.Refused(confirming.DISPUTED)), world.now)
+    assert str(world.server.failure) == confirming.DISPUTED
 
-    server = Server(4, tuple(SIZES), membership="private")
-    server.join(0, 1, 2, 3)
-    server.report(2, events.Refused(confirming.DISPUTED))
-    assert str(server.coordinator.failure) == confirming.DISPUTED
+
+def test_a_whole_job_with_a_server_that_exchanges_an_id_ends_alike_for_all() -> None:
+    """Every client says the same, whoever owned the ID; the server names nobody."""
+    endings = []
+    for at in (0, 16, 32, 48):
+        world = World(Scene(AGREED, tuple(deal(2, SIZES))), 5)
+
+        def tell(client: str, event: messages.Event, at: int = at) -> messages.Event:
+            if isinstance(event, messages.Piece) and event.parcel.kind is Kind.OPENED and event.offset <= at:
+                data = bytearray(event.data)
+                if at - event.offset < len(data):
+                    data[at - event.offset] ^= 1
+                    return messages.Piece(event.parcel, event.offset, event.total, bytes(data))
+            return event
+
+        world.tell = tell
+        world.start()
+        world.until(lambda world=world: not any(process.alive for process in world.clients))  # type: ignore[misc]
+        endings.append([(process.name, str(process.error)) for process in world.clients])
+        assert str(world.server.failure) == confirming.DISPUTED
+    assert all(ending == endings[0] for ending in endings)
+    assert {text for _, text in endings[0]} == {confirming.DISPUTED}

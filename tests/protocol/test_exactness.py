@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from secfc.field import Field
+from secfc.coding.field import Field
 from tests import reference
 from tests.federations import Job, check, largest_eta
 
@@ -184,15 +184,15 @@ def test_the_worst_case_of_the_plan_decodes() -> None:
 
 def test_unplanned_rows_are_refused() -> None:
     """A job may not leave what was planned for: that is where wrap-around would begin."""
-    from secfc import federation
     from secfc.errors import DataError, InvalidInput
+    from secfc.protocol import memory
 
     job = Job(GRID, 2, INTERLEAVED, clients=3)
     agreed = job.plan()
     rows, positions = job.parts()
 
     def cluster(parts: object, places: object = None) -> None:
-        federation.run(agreed, parts, lambda m: job.clustering(), positions=places)  # type: ignore[arg-type]
+        memory.run(agreed, parts, lambda m: job.clustering(), positions=places)  # type: ignore[arg-type]
 
     nothing = np.zeros((0, 2), dtype=np.int64)
     with pytest.raises(DataError, match="nothing to cluster"):
@@ -213,11 +213,11 @@ def test_unplanned_rows_are_refused() -> None:
 
 def test_the_smallest_int64_is_beyond_every_bound() -> None:
     """|−2⁶³| is not an int64: numpy's abs leaves it negative, and a check of |x| ≤ η must not be fooled."""
-    from secfc import federation
     from secfc.errors import DataError
+    from secfc.protocol import memory
 
     job = Job(GRID, 2, INTERLEAVED, clients=3)
     rows, positions = job.parts()
     rows[1][0, 0] = -(1 << 63)
     with pytest.raises(DataError, match="client 2 brings a value beyond the planned bound"):
-        federation.run(job.plan(), rows, lambda m: job.clustering(), positions=positions)
+        memory.run(job.plan(), rows, lambda m: job.clustering(), positions=positions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,20 +15,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from secfc import central, events, federation, plan
-from secfc.coins import Coins
+from secfc.agreement import plan
+from secfc.agreement.federation import SERVER, Federation
+from secfc.coding.field import Words
 from secfc.commands import status
-from secfc.errors import JobFailed, Malformed, Unavailable, WrongSender
-from secfc.field import Words
-from secfc.lloyd import Clustering, Request
+from secfc.errors import ConfigError, JobFailed, Malformed, OutOfTurn, Unavailable, WrongSender
+from secfc.kmeans import central
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.lloyd import Clustering, Question
+from secfc.protocol import memory, messages, transfer
+from secfc.protocol.client.inputs import Told
+from secfc.protocol.effects import Arrived, Effects, Put, Send, Tick, Worked
+from secfc.protocol.messages import Phase
+from secfc.protocol.parcels import Kind, Parcel, Whole, attempt_name, attempt_of, of_words, to_words
+from secfc.protocol.rounds.kinds import Lies
+from secfc.protocol.server import records
+from secfc.protocol.server.inputs import Unfollowed
+from secfc.protocol.server.job import Deadlines
+from secfc.protocol.server.rounds import Found
 from secfc_server import result, service
-from secfc_server.coordinator import Phase
 from secfc_server.journal import Journal
 from secfc_server.progress import Monitor
-from secfc_server.rounds import Lies
 from tests.integration.liar import falsified
-from tests.protocol.joined import Joined, Site, deal, digest_of, make_federation, meet, unchanged
-from tests.unit.test_coordinator import Server
+from tests.protocol.bench import Bench, deal, is_parcel, make_federation, refusal_of
 
 K, FEATURES = 3, 2
 
@@ -37,12 +47,12 @@ def planned(n: int, t: int = 1, segments: int = 1, **wishes: Any) -> plan.Plan:
 
 
 def cluster(
-    made: plan.Plan, seed: int, lie: Callable[[int, Request, Words], Words] | None
-) -> tuple[federation.Result, central.Central]:
+    made: plan.Plan, seed: int, lie: Callable[[int, Question, Words], Words] | None
+) -> tuple[memory.Result, central.Central]:
     rng = np.random.default_rng(seed)
     rows = [rng.integers(-100, 101, (int(rng.integers(1, 12)), FEATURES)) for _ in range(made.wishes.clients)]
     coins = Coins(bytes([seed]))
-    found = federation.run(made, rows, lambda m: Clustering(m, K, coins=coins, max_rounds=50), lie=lie)
+    found = memory.run(made, rows, lambda m: Clustering(m, K, coins=coins, max_rounds=50), lie=lie)
     return found, central.run(np.concatenate(rows), K, start="k-means++", coins=coins, max_rounds=50)
 
 
@@ -71,10 +81,10 @@ def test_the_specification_finds_liars_and_stays_exact(
         )
     )
 
-    def lie(client: int, request: Request, words: Words) -> Words:
+    def lie(client: int, question: Question, words: Words) -> Words:
         kind, first = lies.get(client, ("", 0))
-        layout = made.shape(len(request.labels), request.sizes, request.columns).layout
-        return falsified(kind, layout, words) if kind and request.number >= first else words
+        layout = made.shape(len(question.labels), question.sizes, question.columns).layout
+        return falsified(kind, layout, words) if kind and question.number >= first else words
 
     found, expected = cluster(made, seed, lie)
     np.testing.assert_array_equal(found.labels, expected.labels)
@@ -89,8 +99,8 @@ def test_the_specification_finds_liars_and_stays_exact(
 def test_the_specification_stops_when_more_lie() -> None:
     made = planned(7, liars=1, segments=2)
 
-    def lie(client: int, request: Request, words: Words) -> Words:
-        layout = made.shape(len(request.labels), request.sizes, request.columns).layout
+    def lie(client: int, question: Question, words: Words) -> Words:
+        layout = made.shape(len(question.labels), question.sizes, question.columns).layout
         return falsified("random", layout, words) if client in (0, 5) else words
 
     with pytest.raises(JobFailed, match="1 wrong ones cannot explain"):
@@ -101,9 +111,9 @@ def test_without_liars_planned_a_lie_in_the_first_lloyd_round_is_believed() -> N
     """The price of `liars = 0`: the paper's protocol believes every upload, as long as the inertia does not rise."""
     made = planned(3)
 
-    def lie(client: int, request: Request, words: Words) -> Words:
-        layout = made.shape(len(request.labels), request.sizes, request.columns).layout
-        return falsified("random", layout, words) if client == 1 and request.number == K + 1 else words
+    def lie(client: int, question: Question, words: Words) -> Words:
+        layout = made.shape(len(question.labels), question.sizes, question.columns).layout
+        return falsified("random", layout, words) if client == 1 and question.number == K + 1 else words
 
     found, _ = cluster(made, 4, lie)
     honest, _ = cluster(made, 4, None)
@@ -114,9 +124,9 @@ def test_without_liars_planned_a_lie_in_the_first_lloyd_round_is_believed() -> N
 def test_without_liars_planned_a_lie_that_makes_the_inertia_rise_ends_the_job() -> None:
     made = planned(3)
 
-    def lie(client: int, request: Request, words: Words) -> Words:
-        layout = made.shape(len(request.labels), request.sizes, request.columns).layout
-        return falsified("random", layout, words) if client == 1 and request.number > 4 else words
+    def lie(client: int, question: Question, words: Words) -> Words:
+        layout = made.shape(len(question.labels), question.sizes, question.columns).layout
+        return falsified("random", layout, words) if client == 1 and question.number > 4 else words
 
     with pytest.raises(JobFailed, match="the inertia rises in Lloyd round 2"):
         cluster(made, 4, lie)
@@ -125,52 +135,33 @@ def test_without_liars_planned_a_lie_that_makes_the_inertia_rise_ends_the_job() 
 # --- the machines, joined in any order -------------------------------------------------------------------------------------
 
 
-class Lying(Joined):
-    """A job in which some clients falsify their uploads; the service's part for liars is played here."""
+class Lying(Bench):
+    """A job in which some clients falsify their uploads: `lies` says in which way, and from which request on."""
 
-    def __init__(self, *args: Any, lies: dict[str, tuple[str, int]], **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, federation: Federation, rows: Any, *, lies: dict[str, tuple[str, int]], **options: Any) -> None:
+        super().__init__(federation, rows, **options)
         self.lies = lies
+        self.alter = self._lie
 
-    def answer(self, site: Site, request: events.RoundRequest) -> None:
-        kind, first = self.lies.get(site.name, ("", 0))
-        honest = site.participant.answer
-        if kind and request.number >= first:
-            labels = site.participant._labels(request.number)
-            sizes = np.bincount(labels[labels >= 0], minlength=self.federation.k)
-            layout = self.plan.shape(len(labels), sizes, request.columns).layout
-            site.participant.answer = lambda r: falsified(kind, layout, honest(r))  # type: ignore[method-assign]
-        try:
-            super().answer(site, request)
-        finally:
-            site.participant.answer = honest  # type: ignore[method-assign]
-
-    def check_work(self, work: Any) -> None:
-        attempt = self.coordinator.rounds.attempt if self.coordinator.rounds else None
-        assert attempt is not None
-        least, most = self.plan.asked(len(self.coordinator.liars))
-        assert least <= len(set(attempt.responders)) <= most
-        roster = self.federation.roster
-        assert not {roster[j] for j in attempt.responders} & set(self.coordinator.liars), "a liar is never asked again"
-        assert not work.decoder.missing()
-
-    def finish_work(self) -> None:
-        assert self.work is not None
-        work, self.work = self.work, None
-        try:
-            found = work.run()
-        except JobFailed as error:
-            self.coordinator.fail(error, self.now)
-            return
-        if isinstance(found, Lies):
-            self.coordinator.discard(found, self.now)
-        else:
-            self.coordinator.complete(self.coordinator.record(found, 0.001, self.now), self.now)
+    def _lie(self, sender: str, send: Send) -> Send:
+        if not is_parcel(send.message, Kind.UPLOAD):
+            return send
+        attempt, (kind, first) = self.server.attempt, self.lies.get(sender, ("", 0))
+        number, tried = attempt_of(send.message.name)
+        if not kind or number < first or attempt is None or (number, tried) != attempt.name:
+            return send
+        question = attempt.question
+        layout = self.plan.shape(len(question.labels), question.sizes, question.columns).layout
+        assert isinstance(send.body, Whole)
+        return Send(send.to, send.message, of_words(falsified(kind, layout, to_words(send.body.data))), send.patient)
 
     def check_exact(self) -> None:
-        assert self.coordinator.phase is Phase.FINISHED, str(self.coordinator.failure)
-        pooled, _ = self.expected()
-        assert [label for part in self.labels() for label in part] == pooled.labels.tolist()
+        assert self.server.phase is Phase.FINISHED, str(self.server.failure)
+        seen, job = self.server.snapshot(self.now), self.federation.job
+        assert seen.seed is not None
+        rows = np.concatenate(self.rows)
+        pooled = central.run(rows, job.k, start=job.seeding, coins=Coins(seen.seed), max_rounds=job.max_rounds)
+        assert self.labels() == pooled.labels.tolist()
 
 
 @settings(max_examples=6, deadline=None)
@@ -179,174 +170,256 @@ def test_joined_machines_find_liars_in_any_order(seed: int, kind: str, both: boo
     """A = 2 and one or two lie, while connections break: every client, liars included, gets the right labels."""
     agreed = make_federation(8, uploads="open", liars=2, dropouts=1)
     lies = {"c1": (kind, first)} | ({"c6": ("offset", 2)} if both else {})
-    job = Lying(agreed, deal(seed, [2, 0, 3, 1, 4, 2, 2, 1]), seed=seed, lies=lies)
-    job.run(mishap=0.05, mishaps_until=600)
+    rows = deal(seed, [2, 0, 3, 1, 4, 2, 2, 1])
+    job = Lying(agreed, rows, seed=seed, lies=lies, chance=random.Random(seed), mishap=0.02)
+    asked: list[tuple[set[int], set[str]]] = []
+    job.asked = lambda attempt: asked.append((set(attempt.responders), set(job.server.job.liars)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transfer, "PIECE_BYTES", 24)
+        job.finish()
     job.check_exact()
-    assert set(job.coordinator.liars) <= set(lies)
-    described = result.describe(job.coordinator, 1.0)
-    assert described["liars"] == list(job.coordinator.liars)
+    seen = job.server.snapshot(job.now)
+    assert set(seen.liars) <= set(lies)
+    for responders, liars in asked:
+        least, most = job.plan.asked(len(liars))
+        assert least <= len(responders) <= most
+        assert not {agreed.roster[j] for j in responders} & liars, "a liar is never asked again"
+    assert result.describe(seen, 1.0)["liars"] == list(seen.liars)
     wrong = {agreed.roster.index(name): first for name, (_, first) in lies.items()}
-    assert job.coordinator.rounds is not None
-    for record in job.coordinator.rounds.records:
+    for record in seen.records:
         assert not any(j in record.responders and record.number >= wrong[j] and record.columns for j in wrong)
 
 
 def test_joined_machines_stop_when_too_many_lie() -> None:
     agreed = make_federation(5, uploads="open", liars=1)
     job = Lying(agreed, deal(1, [3, 2, 3, 1, 4]), lies={"c0": ("random", 1), "c3": ("random", 1)})
-    job.run()
-    assert job.coordinator.phase is Phase.FAILED
-    assert isinstance(job.coordinator.failure, JobFailed)
-    assert "contradict each other" in str(job.coordinator.failure)
+    job.finish()
+    assert job.server.phase is Phase.FAILED
+    assert isinstance(job.server.failure, JobFailed)
+    assert "contradict each other" in str(job.server.failure)
 
 
 # --- the server's machine -------------------------------------------------------------------------------------------------
 
 
+class Asking(Bench):
+    """A job at its first question, moved by hand from there: what clients send is held back."""
+
+    def __init__(self, clients: int, sizes: list[int], **changes: Any) -> None:
+        super().__init__(make_federation(clients, **changes), deal(3, sizes))
+        self.start()
+        self.until(lambda: self.server.attempt is not None)
+        self._todo.clear()
+
+    @property
+    def responders(self) -> tuple[int, ...]:
+        assert self.server.attempt is not None
+        return self.server.attempt.responders
+
+    @property
+    def parcel(self) -> Parcel:
+        assert self.server.attempt is not None
+        name = attempt_name(*self.server.attempt.name)
+        return Parcel(self.clients["c0"].session, Kind.UPLOAD, name)
+
+    @property
+    def due(self) -> int:
+        """Bytes of an upload."""
+        assert self.server.attempt is not None
+        return self.server.attempt.exchange.upload_bytes // len(self.responders)
+
+    def piece(self, j: int, data: bytes, offset: int = 0, total: int | None = None) -> Effects:
+        given = Arrived(f"c{j}", self.parcel, offset, self.due if total is None else total, data)
+        return self.server.handle(given, self.now)
+
+    def malformed(self, j: int) -> None:
+        """Residues that are not below their prime: its sender is a liar."""
+        effects = self.piece(j, b"\xff" * self.due)
+        assert isinstance(effects.refusal, Malformed)
+
+    def upload(self, j: int, first: int = 0) -> Effects:
+        """Zeros instead of an upload, but for the first word."""
+        return self.piece(j, first.to_bytes(8, "little") + bytes(self.due - 8) if self.due else b"")
+
+    def answer(self) -> tuple[Any, Any]:
+        """All responders send zeros; the work that follows, and what it finds."""
+        effects = [self.upload(j) for j in self.responders]
+        [work] = effects[-1].work
+        return work, work.run()
+
+    def missing(self) -> tuple[str, ...]:
+        return self.server.snapshot(self.now).missing
+
+    def lose(self, *clients: int) -> None:
+        for j in clients:
+            name = f"c{j}"
+            self._cursors.pop(name, None)
+            self.server.handle(Unfollowed(name, self.clients[name].site.instance), self.now)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.server.handle(Tick(), self.now)
+
+
 @pytest.fixture
-def server() -> Server:
+def server() -> Asking:
     """R = 3, A = 1, n = 6: one may be missing."""
-    made = Server(6, (3, 4, 0, 5, 1, 1), uploads="open", liars=1)
-    made.begin_rounds()
-    return made
+    return Asking(6, [3, 4, 0, 5, 1, 1], uploads="open", liars=1)
 
 
-def test_r_plus_2a_are_asked_and_after_a_liar_one_less(server: Server) -> None:
-    assert server.responders() == (0, 1, 2, 3, 4)
-    number = server.rounds.attempt.number
-    server.coordinator.leave_out(["c3"], server.now)
-    assert server.coordinator.liars == ("c3",)
-    assert server.responders() == (0, 1, 2, 4)
-    assert server.rounds.attempt.number == number + 1
-    assert server.coordinator.missing() == ("c0", "c1", "c2", "c4")
-    server.finish()
-    assert server.coordinator.phase is Phase.FINISHED
-    assert all(3 not in record.responders for record in server.rounds.records)
-    assert server.coordinator.missing() == tuple(f"c{j}" for j in range(6)), "a liar gets its labels too"
+def test_r_plus_2a_are_asked_and_after_a_liar_one_less(server: Asking) -> None:
+    assert server.responders == (0, 1, 2, 3, 4)
+    attempt = server.server.attempt
+    assert attempt is not None
+    server.malformed(3)
+    assert server.server.job.liars == ("c3",)
+    assert server.responders == (0, 1, 2, 4)
+    assert server.server.attempt is not None
+    assert server.server.attempt.number == attempt.number + 1
+    assert server.missing() == ("c0", "c1", "c2", "c4")
+    while server.server.phase is Phase.ROUNDS:
+        work, found = server.answer()
+        server.server.handle(Worked(work.name, found), server.now)
+    assert server.server.phase is Phase.FINISHED
+    assert all(3 not in record.responders for record in server.server.snapshot(server.now).records)
+    assert server.missing() == tuple(f"c{j}" for j in range(6)), "a liar gets its labels too"
 
 
-def test_a_wrong_upload_is_discarded_and_its_sender_left_out(server: Server) -> None:
-    coordinator, attempt = server.coordinator, server.rounds.attempt
-    for j in server.responders():
-        words = np.zeros(attempt.decoder.shape.layout.words, np.uint64)
-        words[0] = j == 2
-        coordinator.upload(f"c{j}", attempt.name, events.Chunk(0, len(words), words), 0.1, server.now)
-    work = coordinator.take_work()
-    assert work is not None
-    found = work.run()
-    assert found == Lies((2,))
-    assert server.rounds.busy
-    coordinator.discard(found, server.now)
-    assert coordinator.liars == ("c2",)
-    assert server.responders() == (0, 1, 3, 4)
-    assert server.rounds.attempt.request.number == attempt.request.number
-    assert not server.rounds.records
+def test_a_wrong_upload_is_discarded_and_its_sender_left_out(server: Asking) -> None:
+    attempt = server.server.attempt
+    assert attempt is not None
+    effects = [server.upload(j, first=int(j == 2)) for j in server.responders]
+    [work] = effects[-1].work
+    found = work.run()  # type: ignore[union-attr]
+    assert found.result == Lies((2,))
+    server.server.handle(Worked(work.name, found), server.now)
+    assert server.server.job.liars == ("c2",)
+    assert server.responders == (0, 1, 3, 4)
+    assert server.server.attempt is not None
+    assert server.server.attempt.question.number == attempt.question.number
+    assert not server.server.snapshot(server.now).records
 
 
-def test_status_and_log_name_the_liar(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    monitor = Monitor(server.coordinator)
-    server.coordinator.leave_out(["c3"], server.now)
+def test_status_and_log_name_the_liar(server: Asking, caplog: pytest.LogCaptureFixture) -> None:
+    monitor = Monitor(server.server.snapshot(server.now))
+    server.malformed(3)
     with caplog.at_level(logging.WARNING, logger="secfc.server"):
-        monitor.look(server.now)
-        monitor.look(server.now)
+        monitor.look(server.server.snapshot(server.now), server.now)
+        monitor.look(server.server.snapshot(server.now), server.now)
     assert [record.getMessage() for record in caplog.records].count("liar") == 1
-    shown = status._from_reply(service.status(server.coordinator, 1.0))
+    shown = status._from_reply(service.status(server.server.snapshot(server.now), 1.0))
     assert [client.name for client in shown.clients if client.liar] == ["c3"]
     console = Console(width=200, file=io.StringIO())
     console.print(status._picture(shown))
-    assert "c3: wrong distances, asked for nothing any more" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "c3: wrong distances, not asked again" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_after_a_liars_the_least_is_r_and_more_than_that_is_not_waited_for(server: Server) -> None:
-    server.coordinator.leave_out(["c0"], server.now)
-    assert server.responders() == (1, 2, 3, 4)
+def test_after_a_liars_the_least_is_r_and_more_than_that_is_not_waited_for() -> None:
+    server = Asking(6, [3, 4, 0, 5, 1, 1], uploads="open", liars=1)
+    server.server.job.deadlines = Deadlines(join=100.0, share=200.0, round=50.0, lost=5.0)
+    server.malformed(0)
+    assert server.responders == (1, 2, 3, 4)
     server.lose(1, 2)
-    server.tick(6.0)
-    assert server.responders() == (3, 4, 5)
+    server.wait(6.0)
+    assert server.responders == (3, 4, 5)
     server.lose(3)
-    server.tick(6.0)
-    assert server.rounds.attempt is None
-    assert server.coordinator.missing() == ("c1", "c2", "c3"), "nobody waits for a liar"
-    server.tick(60.0)
-    assert isinstance(server.coordinator.failure, Unavailable)
-    assert "fewer than 3 clients are ready" in str(server.coordinator.failure)
+    server.wait(6.0)
+    assert server.server.attempt is None
+    assert server.missing() == ("c1", "c2", "c3"), "nobody waits for a liar"
+    server.wait(60.0)
+    assert isinstance(server.server.failure, Unavailable)
+    assert "fewer than 3 clients are ready" in str(server.server.failure)
 
 
-def test_no_more_than_a_are_left_out(server: Server) -> None:
-    c = server.coordinator
-    assert c.suspects(["c1", "c2"]) == ()
-    c.leave_out(["c1"], server.now)
-    with unchanged(c):
-        c.leave_out(["c2"], server.now)
-    assert c.suspects(["c1"]) == c.suspects(["c2"]) == ("c1",)
+def test_no_more_than_a_are_left_out(server: Asking) -> None:
+    job = server.server.job
+    assert job.suspects(["c1", "c2"]) == ()
+    server.malformed(1)
+    with pytest.raises(Malformed):
+        server.piece(2, b"\xff" * server.due)
+    assert job.liars == ("c1",)
+    assert job.suspects(["c1"]) == job.suspects(["c2"]) == ("c1",)
 
 
-def test_liars_found_while_others_were_left_out_end_the_job(server: Server) -> None:
-    for j in server.responders():
-        server.send(j)
-    assert server.coordinator.take_work() is not None
-    server.coordinator.leave_out(["c5"], server.now)
-    assert server.rounds.busy
-    server.coordinator.discard(Lies((1,)), server.now)
-    assert str(server.coordinator.failure) == "more clients send wrong distances than liars = 1"
+def test_liars_found_while_others_were_left_out_end_the_job(server: Asking) -> None:
+    work, found = server.answer()
+    server.server.job.liars = ("c5",)
+    server.server.handle(Worked(work.name, Found(Lies((1,)), found.leakage)), server.now)
+    assert str(server.server.failure) == "more clients send wrong distances than liars = 1"
 
 
-def test_what_came_in_its_turn_and_is_malformed_is_no_accident(server: Server) -> None:
-    c, attempt = server.coordinator, server.rounds.attempt
-    due = attempt.decoder.shape.layout.words
-    bad = np.full(due, (1 << 21) - 1, np.uint64)
-    turn, again = events.Chunk(0, due, bad), events.Chunk(1, due, bad[1:])
-    for chunk in (turn, again, events.Chunk(0, due + 1, bad)):
-        with unchanged(c), pytest.raises(Malformed):
-            c.upload("c1", attempt.name, chunk, 0.1, server.now)
-    assert c.was_due("c1", attempt.name, turn.offset)
-    assert not c.was_due("c1", attempt.name, again.offset), "a stream that was cut may go on at the wrong place"
-    assert not c.was_due("c5", attempt.name, 0), "it was not asked"
-    assert not c.was_due("server", attempt.name, 0)
-    assert not c.was_due("c1", (attempt.name[0], attempt.name[1] + 1), 0)
+def test_what_came_in_its_turn_and_is_malformed_is_no_accident(server: Asking) -> None:
+    """A stream that was cut may go on at the wrong place; that is refused, and makes nobody a liar."""
+    bad, due = b"\xff" * server.due, server.due
+    assert isinstance(refusal_of(lambda: server.piece(1, bad[8:], offset=8)), Malformed), "a gap"
+    server.piece(1, bytes(16))
+    assert isinstance(refusal_of(lambda: server.piece(1, bytes(8) + b"\xff" * (due - 8))), Malformed), "not in its turn"
+    assert isinstance(refusal_of(lambda: server.piece(5, bad)), OutOfTurn), "it was not asked"
+    assert isinstance(
+        refusal_of(lambda: server.server.handle(Arrived(SERVER, server.parcel, 0, due, bad), 0)), WrongSender
+    )
+    assert server.server.job.liars == ()
+    assert isinstance(server.piece(1, bad[16:], offset=16).refusal, Malformed)
+    assert server.server.job.liars == ("c1",)
+
+
+def test_an_upload_of_another_length_is_no_accident(server: Asking) -> None:
+    assert isinstance(server.piece(1, bytes(8), total=server.due + 8).refusal, Malformed)
+    assert server.server.job.liars == ("c1",)
 
 
 def test_a_masked_job_leaves_nobody_out() -> None:
-    made = Server()
-    made.begin_rounds()
-    with unchanged(made.coordinator):
-        made.coordinator.leave_out(["c1"], made.now)
+    server = Asking(4, [3, 4, 0, 5])
+    responders = server.responders
+    with pytest.raises(Malformed):
+        server.piece(responders[0], b"\xff" * server.due)
+    assert server.server.job.liars == ()
+    assert server.responders == responders
 
 
-def test_liars_are_kept(tmp_path: Path, server: Server) -> None:
+def test_liars_are_kept(tmp_path: Path, server: Asking) -> None:
+    effects = server.piece(4, b"\xff" * server.due)
+    [kept] = [one for one in effects.keep if isinstance(one, Put) and one.key == "liars"]
+    server.disks[SERVER][kept.key] = bytes(kept.value)
+    server.restart_server()
+    assert server.server.job.liars == ("c4",)
+    server.disks[SERVER]["liars"] = records.names_to(("c1", "c4"))
+    server.restart_server()
+    assert server.server.job.liars == (), "never more than planned for"
     journal = Journal(tmp_path, bytes(32))
-    assert journal.begin().liars == ()
-    journal.liars(("c4",))
-    kept = Journal(tmp_path, bytes(32)).begin()
-    assert kept.liars == ("c4",)
-    other = Server(6, (3, 4, 0, 5, 1, 1), uploads="open", liars=1)
-    introductions = {m.name: m for m in server.coordinator._introductions()}
-    other.coordinator.resume(introductions, (), None, [], 1, other.now, liars=kept.liars)
-    assert other.coordinator.liars == ("c4",)
-    other = Server(6, (3, 4, 0, 5, 1, 1), uploads="open", liars=1)
-    other.coordinator.resume(introductions, (), None, [], 1, other.now, liars=("c1", "c4"))
-    assert other.coordinator.liars == (), "never more than planned for"
-    journal._put(liars=b'{"c4": 1}')
-    with pytest.raises(Exception, match="the journal is damaged"):
-        Journal(tmp_path, bytes(32)).begin()
+    journal.put([kept])
+    assert Journal(tmp_path, bytes(32)).get("liars") == kept.value
+    journal._database.execute("UPDATE kept SET value = ? WHERE key = 'liars'", (b'{"c4": 1}',))
+    with pytest.raises(ConfigError, match="the journal is damaged"):
+        Journal(tmp_path, bytes(32))
 
 
 # --- a client ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("uploads", "liars", "sizes"), [("open", 1, {3, 4, 5}), ("open", 0, {3}), ("masked", 0, {3})])
-def test_a_client_answers_to_as_many_as_the_plan_allows(uploads: str, liars: int, sizes: set[int]) -> None:
-    agreed = make_federation(6, uploads=uploads, liars=liars, seeding="random")
-    machine = meet(agreed, deal(2, [2, 2, 1, 3, 1, 1]))[0]
-    labels = np.zeros(10, np.int32)
-    machine._versions = {1: labels}
-    for count in range(1, 7):
-        request = events.RoundRequest(1, 1, tuple(range(count)), (0,), digest_of(labels), 0, 10.0)
-        if count in sizes:
-            assert machine.handle(request) is request
-            machine.guard._asked = type(
-                machine.guard._asked
-            )()  # the sets are tried one by one, as if each were the first
-        else:
-            with unchanged(machine), pytest.raises(WrongSender, match="distinct responders are needed"):
-                machine.handle(request)
+@pytest.mark.parametrize("count", range(1, 7))
+def test_a_client_answers_to_as_many_as_the_plan_allows(uploads: str, liars: int, sizes: set[int], count: int) -> None:
+    job = Bench(make_federation(6, uploads=uploads, liars=liars, seeding="random"), deal(2, [2, 2, 1, 3, 1, 1]))
+    client, asked = job.clients["c0"], []
+    handle = client.handle
+
+    def overheard(given: Any, now: float) -> Effects:
+        if isinstance(given, Told) and isinstance(given.event, messages.RoundRequest):
+            asked.append(given.event)
+            return Effects()
+        return handle(given, now)
+
+    client.handle = overheard  # type: ignore[method-assign]
+    job.start()
+    job.until(lambda: bool(asked))
+    wanted = messages.RoundRequest(**{**vars(asked[0]), "responders": tuple(range(count))})
+    effects = handle(Told(wanted), job.now)
+    if count in sizes:
+        assert client.ended is None
+        assert [work.name[:2] for work in effects.work] == [("count", wanted), ("answer", wanted)]
+    else:
+        assert client.ended is not None
+        assert isinstance(client.ended.error, WrongSender)
+        assert "distinct responders are needed" in str(client.ended.error)
+        assert not effects.work

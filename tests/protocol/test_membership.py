@@ -15,14 +15,17 @@ import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 
-from secfc import SecureKMeans, federation, identifiers, plan
+from secfc import SecureKMeans
+from secfc.agreement import plan
+from secfc.coding.field import Field, Residues, Words
+from secfc.coding.lagrange import Code
+from secfc.coding.sharing import ShareSet, SlotShares
+from secfc.coding.summing import Sum
 from secfc.errors import InvalidInput, PlanError
-from secfc.field import Field, Residues, Words
-from secfc.identifiers import Ids
-from secfc.lagrange import Code
-from secfc.sharing import ShareSet, SlotShares
-from secfc.summing import Sum
-from secfc.union import TableShape, TableShares
+from secfc.privacy import identifiers
+from secfc.privacy.identifiers import Ids
+from secfc.privacy.union import TableShape, TableShares
+from secfc.protocol import memory
 from tests.federations import Job, check
 from tests.oracle import small_field
 from tests.protocol.test_exactness import CASES, jobs
@@ -44,7 +47,7 @@ def in_slots(job: Job, order: Numbers) -> Job:
     )
 
 
-def check_private(job: Job) -> federation.Result:
+def check_private(job: Job) -> memory.Result:
     """A private run equals, label by label and round by round, central Lloyd and the public run on the rows by slot."""
     agreed = plan.make(dataclasses.replace(job.plan().wishes, membership="private"))
     ids = identifiers.fresh(len(job.rows), job.seed.to_bytes(32, "big"))
@@ -52,7 +55,7 @@ def check_private(job: Job) -> federation.Result:
     rows, positions = job.parts()
     sorted_job = in_slots(job, order)
     machine = sorted_job.clustering()
-    result = federation.run(agreed, rows, lambda _: machine, ids=[ids[at] for at in positions])
+    result = memory.run(agreed, rows, lambda _: machine, ids=[ids[at] for at in positions])
     assert machine.steps == sorted_job.expected()
     public = check(sorted_job)
     np.testing.assert_array_equal(result.labels, public.labels)
@@ -108,14 +111,14 @@ def test_fresh_ids_are_drawn_if_none_are_given() -> None:
     job = CASES["a grid of ties"]
     agreed = plan.make(dataclasses.replace(job.plan().wishes, membership="private"))
     rows, positions = job.parts()
-    runs = [federation.run(agreed, rows, lambda _: job.clustering()) for _ in range(2)]
+    runs = [memory.run(agreed, rows, lambda _: job.clustering()) for _ in range(2)]
     assert any((a != b).any() for a, b in zip(runs[0].slots, runs[1].slots, strict=True))
     with pytest.raises(InvalidInput, match="IDs with private membership"):
-        federation.run(agreed, rows, lambda _: job.clustering(), positions=positions)
+        memory.run(agreed, rows, lambda _: job.clustering(), positions=positions)
     with pytest.raises(InvalidInput, match="IDs with private membership"):
-        federation.run(job.plan(), rows, lambda _: job.clustering(), ids=[identifiers.none()] * 5)
+        memory.run(job.plan(), rows, lambda _: job.clustering(), ids=[identifiers.none()] * 5)
     with pytest.raises(InvalidInput, match="one ID for each row"):
-        federation.run(agreed, rows, lambda _: job.clustering(), ids=[identifiers.none()] * 5)
+        memory.run(agreed, rows, lambda _: job.clustering(), ids=[identifiers.none()] * 5)
 
 
 def test_private_membership_needs_privacy() -> None:

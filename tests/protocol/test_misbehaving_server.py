@@ -6,6 +6,7 @@ Real participants, a server that the test plays: it shows each client what it li
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,27 +14,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secfc import assignments, events, kit, local, provision
-from secfc.decoding import Decoder, Distances
-from secfc.distances import Labels
+from secfc import local
+from secfc.agreement.policy import Policy
+from secfc.coding.field import Words
 from secfc.errors import JobFailed, Malformed, OutOfTurn, Refused, SecfcError, WentBack, WrongSender
-from secfc.field import Words
-from secfc_client.guard import Guard
-from secfc_client.participant import Participant
-from secfc_client.policy import Policy
-from secfc_server.coordinator import Phase
-from tests.protocol.joined import (
-    Joined,
-    deal,
-    digest_of,
-    make_federation,
-    meet,
-    plan_of,
+from secfc.kmeans.decoding import Decoder, Distances
+from secfc.kmeans.distances import Labels
+from secfc.pki import kit, provision
+from secfc.protocol import messages
+from secfc.protocol.messages import Phase
+from tests.protocol.helpers import (
+    Client,
+    agreements,
+    answer,
+    asked,
+    fresh_secrets,
+    make_site,
+    met,
+    reveals,
     roster,
-    sign,
     strangers,
-    unchanged,
 )
+from tests.protocol.helpers import refused as refused_by
+from tests.simulation.scene import Scene, deal, make_federation, plan_of
+from tests.simulation.world import World
 
 FEDERATION = make_federation(5, seeding="random")  # R = 3
 ROWS = deal(1, [8, 6, 9, 7, 10])
@@ -45,26 +49,24 @@ def labels(seed: int = 0) -> Labels:
     return np.random.default_rng(seed).integers(0, 3, TOTAL, dtype=np.int32)
 
 
-def show(machine: Participant, number: int, shown: Labels, **changes: Any) -> events.RoundRequest | None:
-    """The server shows one client an assignment and a request, truthful but for the changes."""
-    data = assignments.encode(shown, FEDERATION.k)
-    machine.handle(events.Assignment(number, 0, 0, len(data), data))
-    asked = events.RoundRequest(number, 1, R, (0, 1, 2), digest_of(shown), 0, 60.0)
-    return machine.handle(dataclasses.replace(asked, **changes))
+def show(client: Client, number: int, shown: Labels, **changes: Any) -> Words | None:
+    """The server shows one client an assignment and a request, truthful but for the changes; what it uploads."""
+    client.tell(*asked(client, number, shown, R, **changes))
+    return answer(client, number, changes.get("attempt", 1))
 
 
-def answered(machine: Participant, number: int, shown: Labels, **changes: Any) -> Words:
-    request = show(machine, number, shown, **changes)
-    assert request is not None
-    return machine.answer(request)
+def answered(client: Client, number: int, shown: Labels, **changes: Any) -> Words:
+    words = show(client, number, shown, **changes)
+    assert words is not None, client.error
+    return words
 
 
 def gathered(shown: Mapping[int, Labels], asked: Mapping[int, dict[str, Any]] | None = None) -> Distances:
     """What the server decodes if it shows each responder its own assignment (and changes to the request)."""
-    machines = meet(FEDERATION, ROWS)
+    machines = met(FEDERATION, ROWS)
     plan, first = plan_of(FEDERATION), shown[R[0]]
     shape = plan.shape(TOTAL, np.bincount(first, minlength=3), (0, 1, 2))
-    decoder, distances = Decoder(shape, R, None), Distances(plan.field, TOTAL, FEDERATION.k)
+    decoder, distances = Decoder(shape, R, None), Distances(plan.field, TOTAL, FEDERATION.job.k)
     for j in R:
         words = answered(machines[j], 1, shown[j], **(asked or {}).get(j, {}))
         decoder.add(j, 0, words[: shape.layout.words])
@@ -82,49 +84,43 @@ def is_noise(got: Distances, true: Distances) -> bool:
     return bool((got.digits == true.digits).mean() < 0.01 and abs(top_digits(got) - 0.5) < 0.15)
 
 
-def refused(machine: Participant, error: type[SecfcError], words: str, *show_: Any, **changes: Any) -> None:
-    with pytest.raises(error, match=words) as caught:
-        show(machine, *show_, **changes)
-    assert caught.type is error
+def refused(client: Client, error: type[SecfcError], words: str, *show_: Any, **changes: Any) -> None:
+    number, shown = show_
+    refused_by(client, asked(client, number, shown, R, **changes), error, words)
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def guarded(policy: Policy, **settings: Any) -> Participant:
+def guarded(policy: Policy, **settings: Any) -> Client:
     """c2 with a policy, ready for rounds."""
     agreed = make_federation(5, **({"seeding": "random"} | settings))
-    machine = meet(agreed, ROWS)[2]
-    guard = Guard(agreed, plan_of(agreed), policy)
-    guard.begin(machine.session, events.share_sets(machine.members), TOTAL, bytes(32))
-    machine.guard = guard
-    return machine
+    return met(agreed, ROWS, policy=policy)[2]
 
 
 def test_requests_that_are_hidden_from_a_client_are_not_counted_by_it() -> None:
     """What no client can prevent where R < n: c1's rows are in what the others answer. It counts them as soon as it is shown
     a later number, as if they had told all they can."""
-    machines = meet(FEDERATION, ROWS)
-    hidden, limit = machines[1], Policy(max_directions=2)
-    hidden.guard = Guard(FEDERATION, plan_of(FEDERATION), limit)
-    hidden.guard.begin(hidden.session, events.share_sets(hidden.members), TOTAL, bytes(32))
+    clients = met(FEDERATION, ROWS)
+    hidden = met(FEDERATION, ROWS, policy=Policy(max_directions=2))[1]
     assert show(hidden, 1, labels()) is None, "seen, and not asked"
-    seen = hidden.guard.ranks
+    seen = hidden.site.guard.ranks
+    assert seen > 0
     for number in range(1, 4):
         for j in R:
-            answered(machines[j], number, labels(number - 1))
-    assert machines[0].guard.ranks > seen
-    assert hidden.guard.ranks == seen
+            answered(clients[j], number, labels(number - 1))
+    assert clients[0].site.guard.ranks > seen
+    assert hidden.site.guard.ranks == seen
     refused(hidden, Refused, "max_directions = 2", 4, labels())
 
 
 def test_singletons_against_the_policy() -> None:
-    machine = guarded(Policy(smallest_cluster=2))
+    client = guarded(Policy(smallest_cluster=2))
     single = np.where(labels() == 2, 0, labels()).astype(np.int32)
     single[17] = 2
-    refused(machine, Refused, r"smallest_cluster = 2, but one has 1", 1, single)
-    refused(machine, Refused, r"smallest_cluster = 2, but one has 1", 1, single, columns=(0, 1))
-    assert show(machine, 1, labels()) is not None, "an honest question after it is answered"
+    refused(client, Refused, r"smallest_cluster = 2, but one has 1", 1, single)
+    refused(client, Refused, r"smallest_cluster = 2, but one has 1", 1, single, columns=(0, 1))
+    assert show(client, 1, labels()) is not None, "an honest question is answered"
 
 
 def test_singletons_when_the_seeding_is_over_or_not_agreed_on() -> None:
@@ -132,42 +128,53 @@ def test_singletons_when_the_seeding_is_over_or_not_agreed_on() -> None:
     single = np.full(TOTAL, -1, dtype=np.int32)
     single[17] = 0
     refused(guarded(Policy()), Malformed, "leaves rows out", 1, single, columns=(0,))
-    machine = guarded(Policy(), seeding="k-means++")
-    vars(machine.guard)["_check_first"] = lambda request: None
-    refused(machine, Malformed, "leaves rows out", 4, single, columns=(0,))
+    refused(guarded(Policy(), seeding="k-means++"), Malformed, "leaves rows out", 4, single, columns=(0,))
 
 
 def test_more_than_the_policy_gives_away() -> None:
-    machine = guarded(Policy(max_directions=2, max_rounds=2))
-    answered(machine, 1, labels(1))
-    refused(machine, Refused, r"max_directions = 2, and this request would make it 3 of 3", 2, labels(2))
-    answered(machine, 2, labels(1))
-    refused(machine, Refused, r"max_rounds = 2, and this is request 3", 3, labels(1))
+    client = guarded(Policy(max_directions=2, max_requests=2))
+    answered(client, 1, labels(1))
+    refused(client, Refused, r"max_directions = 2, and this request would make it 3 of 3", 2, labels(2))
+    answered(client, 2, labels(1))
+    refused(client, Refused, r"max_requests = 2, and this is request 3", 3, labels(1))
 
 
 def test_a_round_repeated_with_another_assignment() -> None:
-    machine = meet(FEDERATION, ROWS)[2]
-    answered(machine, 3, labels(1))
-    refused(machine, OutOfTurn, "something else than before as round 3, attempt 1", 3, labels(2))
-    refused(machine, OutOfTurn, "repeats round 3 with another assignment", 3, labels(2), attempt=2)
-    refused(machine, WentBack, "goes back to an earlier round", 2, labels(2), attempt=9)
+    client = met(FEDERATION, ROWS)[2]
+    answered(client, 3, labels(1))
+    refused(client, OutOfTurn, "something else than before as round 3, attempt 1", 3, labels(2))
+    refused(client, OutOfTurn, "repeats round 3 with another assignment", 3, labels(2), attempt=2)
+    refused(client, WentBack, "goes back to an earlier round", 2, labels(2), attempt=9)
 
 
 def test_a_round_repeated_with_other_columns() -> None:
-    machine = meet(FEDERATION, ROWS)[2]
-    answered(machine, 3, labels(1), columns=(0,))
-    refused(machine, OutOfTurn, "something else than before as round 3, attempt 1", 3, labels(1), columns=(1,))
-    refused(machine, OutOfTurn, "repeats round 3 with other columns", 3, labels(1), columns=(1,), attempt=2)
+    client = met(FEDERATION, ROWS)[2]
+    answered(client, 3, labels(1), columns=(0,))
+    refused(client, OutOfTurn, "something else than before as round 3, attempt 1", 3, labels(1), columns=(1,))
+    refused(client, OutOfTurn, "repeats round 3 with other columns", 3, labels(1), columns=(1,), attempt=2)
+
+
+def test_a_request_for_an_assignment_that_is_not_the_one_it_speaks_of() -> None:
+    client = met(FEDERATION, ROWS)[2]
+    refused(client, Malformed, "not the one the request speaks of", 1, labels(1), assignment_digest=bytes(32))
 
 
 def test_a_client_that_was_restarted_remembers() -> None:
-    machine, later = meet(FEDERATION, ROWS)[2], meet(FEDERATION, ROWS)[2]
-    answered(machine, 3, labels(1))
-    guard = Guard(FEDERATION, plan_of(FEDERATION), None, machine.guard.kept())
-    guard.begin(later.session, events.share_sets(later.members), TOTAL, bytes(32))
-    later.guard = guard
+    clients = met(FEDERATION, ROWS)
+    client = clients[2]
+    before = answered(client, 3, labels(1))
+    later = back(clients, 2)
     refused(later, OutOfTurn, "something else than before as round 3, attempt 1", 3, labels(2))
-    assert answered(later, 3, labels(1)).tobytes() == answered(machine, 3, labels(1)).tobytes()
+    assert np.array_equal(answered(later, 3, labels(1)), before)
+
+
+def back(clients: list[Client], at: int) -> Client:
+    """The next process of a client, told by the server what it was told before."""
+    said, coins = agreements(clients)[at], reveals(clients)
+    later = clients[at].restarted()
+    later.tell(roster(clients), said, coins)
+    assert later.phase is Phase.ROUNDS, "it had kept all shares"
+    return later
 
 
 # --- who is asked -----------------------------------------------------------------------------------------------------
@@ -175,8 +182,13 @@ def test_a_client_that_was_restarted_remembers() -> None:
 
 @pytest.mark.parametrize("responders", [(2,), (0, 2), (0, 2, 2), (2, 2, 2), (0, 1, 2, 4)])
 def test_a_small_or_doubled_responder_set(responders: tuple[int, ...]) -> None:
-    machine = meet(FEDERATION, ROWS)[2]
-    refused(machine, WrongSender, "names a wrong responder set", 1, labels(), responders=responders)
+    client = met(FEDERATION, ROWS)[2]
+    refused(client, WrongSender, "names a wrong responder set", 1, labels(), responders=responders)
+
+
+def test_responders_out_of_order() -> None:
+    client = met(FEDERATION, ROWS)[2]
+    refused(client, Malformed, "responders must be in roster order", 1, labels(), responders=(2, 0, 4))
 
 
 # --- equivocation -----------------------------------------------------------------------------------------------------
@@ -214,7 +226,7 @@ def test_another_request_for_each_client_gives_noise(changes: dict[str, Any]) ->
 
 
 def test_another_number_for_each_client_gives_noise() -> None:
-    machines, plan = meet(FEDERATION, ROWS), plan_of(FEDERATION)
+    machines, plan = met(FEDERATION, ROWS), plan_of(FEDERATION)
     shape = plan.shape(TOTAL, np.bincount(labels(), minlength=3), (0, 1, 2))
     decoder, got = Decoder(shape, R, None), Distances(plan.field, TOTAL, 3)
     for j in R:
@@ -231,13 +243,25 @@ def test_a_key_of_the_servers_own_in_the_roster(tmp_path: Path) -> None:
     made = local.describe(3, k=2, privacy=1, max_rows=30, features=3, bound=8.0, precision=4)
     provision.provision(made, tmp_path / "kits")
     kits = {name: kit.load(tmp_path / "kits" / name) for name in ("server", *made.roster)}
-    machines = strangers(made, deal(2, [3, 4, 5]))
-    for machine in machines:
-        machine._verify = kit.verifier(kits[machine.name])
-    honest = [m.introduction(kits[m.name].certificate_pem, kits[m.name].sign) for m in machines]
+    generator = random.Random(0)
+    clients = [
+        Client(
+            make_site(
+                made,
+                name,
+                rows,
+                fresh_secrets(generator),
+                verify=kit.verifier(kits[name]),
+                sign=kits[name].sign,
+                certificate=kits[name].certificate_pem,
+            )
+        )
+        for name, rows in zip(made.roster, deal(2, [3, 4, 5]), strict=True)
+    ]
+    honest = roster(clients).members
     mine, swapped = b"\x09" + bytes(31), kits["server"]
     bare = dataclasses.replace(honest[0], x25519=mine)
-    statement = bare.statement(made.digest())
+    statement = bare.statement(made.agreed())
     lies = [
         bare,
         dataclasses.replace(bare, signature=swapped.sign(statement)),
@@ -245,68 +269,77 @@ def test_a_key_of_the_servers_own_in_the_roster(tmp_path: Path) -> None:
         dataclasses.replace(bare, signature=kits["client-3"].sign(statement)),
     ]
     for lie in lies:
-        with unchanged(machines[1]), pytest.raises(WrongSender):
-            machines[1].handle(events.Roster((lie, *honest[1:])))
-    machines[1].handle(events.Roster(tuple(honest)))
+        refused_by(clients[1], messages.Roster((lie, *honest[1:])), WrongSender, "client-1|signature")
+    clients[1].tell(messages.Roster(honest))
+    assert clients[1].phase is Phase.AGREEING
 
 
 def test_two_rosters_for_two_clients_share_nothing() -> None:
     """Old introductions of one client, properly signed, shown to one of the others only: two sessions, so shares and
     uploads of the one are refused or noise in the other."""
-    old, new = strangers(FEDERATION, ROWS, seed=1), strangers(FEDERATION, ROWS, seed=1)
-    members = list(roster(old).members)
-    replaced = strangers(FEDERATION, ROWS, seed=2)[3]
+    clients = strangers(FEDERATION, ROWS, seed=1)
+    members = list(roster(clients).members)
     other = list(members)
-    other[3] = roster([replaced]).members[0]
-    old[0].handle(events.Roster(tuple(members)))
-    new[1].handle(events.Roster(tuple(other)))
-    assert old[0].session != new[1].session
-    ours = old[0].agreement(lambda text: sign("c0", text))
-    theirs = new[1].agreement(lambda text: sign("c1", text))
+    other[3] = strangers(FEDERATION, ROWS, seed=2)[3].site.introduction()
+    clients[0].tell(messages.Roster(tuple(members)))
+    clients[1].tell(messages.Roster(tuple(other)))
+    assert clients[0].machine.session != clients[1].machine.session
+    ours, theirs = (client.report(messages.Agreed) for client in clients[:2])
     signatures = (ours.signature, theirs.signature, *(b"" for _ in range(3)))
-    with pytest.raises(WrongSender, match="agreement of c1 is not signed by it"):
-        old[0].handle(events.Agreements(signatures, (b"", theirs.proofs[0], *(bytes(32) for _ in range(3)))))
-    with pytest.raises(OutOfTurn, match="not agreed on here yet"):
-        old[0].outgoing("c1")
+    said = messages.Agreements(signatures, (b"", theirs.proofs[0], *(bytes(32) for _ in range(3))))
+    refused_by(clients[0], said, WrongSender, "agreement of c1 is not signed by it")
+    assert not clients[0].waiting, "no share leaves"
+
+
+def test_a_client_is_shown_one_roster_only() -> None:
+    clients = met(FEDERATION, ROWS)
+    other = roster([*clients[:4], strangers(FEDERATION, ROWS, seed=2)[4]])
+    refused_by(clients[0], other, WrongSender, "another roster than before")
+    clients[0].tell(roster(clients))
+    assert clients[0].error is None, "the same once more, after a lost connection"
 
 
 # --- how it ends ------------------------------------------------------------------------------------------------------
 
 
-def played(policies: Sequence[Policy], **settings: Any) -> Joined:
-    """A whole job in memory with these policies; a client that refuses says so, as its process does."""
+def played(policies: Sequence[Policy], **settings: Any) -> World:
+    """A whole job with these policies, until everybody has ended."""
     agreed = make_federation(5, **settings)
-    joined = Joined(agreed, ROWS, seed=3)
-    for site, rules in zip(joined.sites.values(), policies, strict=True):
-        site.participant.guard = Guard(agreed, plan_of(agreed), rules)
-    try:
-        joined.run()
-    except Refused as error:
-        refusing = next(s for s, rules in zip(joined.sites.values(), policies, strict=True) if rules != Policy())
-        joined.report(refusing, events.Refused(str(error)))
-    return joined
+    world = World(Scene(agreed, tuple(ROWS)), 3)
+    world.policies = dict(zip(agreed.roster, policies, strict=True))
+    world.start()
+    world.until(lambda: not any(process.alive for process in world.clients))
+    return world
 
 
 def test_a_refused_request_ends_the_job_with_the_rule() -> None:
-    policies = [Policy(), Policy(), Policy(max_rounds=4), Policy(), Policy()]
-    joined = played(policies)
-    assert joined.coordinator.phase is Phase.FAILED
-    assert isinstance(joined.coordinator.failure, JobFailed)
-    assert str(joined.coordinator.failure) == "c2 refuses: policy.toml: max_rounds = 4, and this is request 5"
-    for site in joined.sites.values():
-        assert site.stream is not None
-        told = joined.coordinator.news(site.name, site.stream.cursor, joined.now)
-        assert events.Failed(str(joined.coordinator.failure)) in told
+    world = played([Policy(), Policy(), Policy(max_requests=4), Policy(), Policy()])
+    assert world.server.phase is Phase.FAILED
+    assert isinstance(world.server.failure, JobFailed)
+    text = "c2 refuses: policy.toml: max_requests = 4, and this is request 5"
+    assert str(world.server.failure) == text
+    for process in world.clients:
+        if process.name == "c2":
+            assert isinstance(process.error, Refused)
+        else:
+            assert isinstance(process.error, JobFailed)
+            assert text in str(process.error)
 
 
 def test_a_job_within_every_policy_ends_as_without_and_all_count_alike() -> None:
-    joined = played([Policy(least_privacy=1, uploads=("masked",), max_directions=3)] * 5)
-    joined.check_result()
-    rounds = joined.coordinator.rounds
+    ended: dict[str, str] = {}
+    world = World(Scene(make_federation(5), tuple(ROWS)), 3)
+    rules = Policy(least_privacy=1, uploads=("masked",), max_directions=3)
+    world.policies = dict.fromkeys(world.scene.federation.roster, rules)
+    world.start()
+    guards = {name: world.client(name).site.guard for name in world.scene.federation.roster}
+    world.until(lambda: world.finished)
+    world.check_labels()
+    rounds = world.server._phase.rounds
     assert rounds is not None
     assert rounds.leakage.text() == "distance directions given away: 3 of 3"
     assert [record.directions for record in rounds.records] == sorted(record.directions for record in rounds.records)
-    for site in joined.sites.values():
-        leakage = site.participant.guard.leakage
-        assert leakage is not None
-        assert leakage.text() == rounds.leakage.text()
+    for name, guard in guards.items():
+        assert guard.leakage is not None
+        ended[name] = guard.leakage.text()
+    assert set(ended.values()) == {rounds.leakage.text()}

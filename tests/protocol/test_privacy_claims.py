@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 from collections import Counter
@@ -10,15 +11,20 @@ from math import comb
 import numpy as np
 import pytest
 
-from secfc import federation, masks
-from secfc.decoding import Decoder, Distances
-from secfc.distances import CodedClusters, Shape
-from secfc.field import Field
-from secfc.lagrange import Code
-from secfc.lloyd import Request
-from secfc.sharing import CodedRows, ShareSet
+from secfc.coding.field import Field
+from secfc.coding.lagrange import Code
+from secfc.coding.sharing import CodedRows, ShareSet
+from secfc.errors import Unavailable, WrongSender
+from secfc.kmeans.distances import CodedClusters, Shape
+from secfc.kmeans.lloyd import Question
+from secfc.privacy import masks
+from secfc.protocol import memory
+from secfc.protocol.client.inputs import Told
+from secfc.protocol.effects import Effects
+from secfc.protocol.messages import RoundRequest
+from secfc.protocol.parcels import Kind, Parcel
 from tests import reference
-from tests.federations import Job
+from tests.federations import Holder, Job, decoded, holders
 from tests.oracle import galois_field, in_galois, small_field
 
 
@@ -96,7 +102,7 @@ def test_t_real_shares_are_uniform_over_all_noise(
         assert (rows, values) == every.shape
         return every[None].copy()
 
-    monkeypatch.setattr("secfc.prg.uniform", all_noise)
+    monkeypatch.setattr("secfc.coding.prg.uniform", all_noise)
     for row in ((0,) * segments, tuple(range(1, 1 + segments))):
         shares = ShareSet(code, np.tile(np.array(row), (len(every), 1)), b"s" * 32).shares(range(n))
         values = [field.unpack(words, len(every), 1)[0, :, 0].astype(int) % p for words in shares]
@@ -169,14 +175,13 @@ def test_uploads_are_values_of_phi(n: int, segments: int, privacy: int) -> None:
         assert int(folded) == whole % p == sum(int(phi(gf(code.betas[0][u]))) for u in range(segments)) % p
 
 
-def masked_round(job: Job) -> tuple[dict[int, np.ndarray], Request, Distances, list[federation.Member]]:
+def masked_round(job: Job) -> tuple[dict[int, np.ndarray], Question, list[Holder]]:
+    """The uploads of a job's first question, and all clients."""
     agreed = job.plan()
-    rows, positions = job.parts()
-    members = federation.share(agreed, rows, positions)
-    request = job.clustering().request
+    clients = holders(agreed, *job.parts())
+    question = job.clustering().question
     responders = tuple(range(agreed.responders))
-    uploads = {j: members[j].answer(request, b"session", responders, 1) for j in responders}
-    return uploads, request, Distances(agreed.field, len(job.rows), job.clusters), members
+    return {j: clients[j].answer(question, b"session", responders, 1) for j in responders}, question, clients
 
 
 ROUND = Job(
@@ -186,35 +191,30 @@ ROUND = Job(
 
 def test_the_sum_of_masked_uploads_is_d_prime() -> None:
     """DESIGN.md: "the server adds; what it learns is d′"."""
-    uploads, request, distances, _ = masked_round(ROUND)
-    federation.decode(ROUND.plan(), request, uploads, distances)
+    uploads, question, _ = masked_round(ROUND)
+    distances = decoded(ROUND.plan(), question, uploads)
     for h in range(2):
         assert distances.integers([h])[:, 0].tolist() == reference.scaled(ROUND.rows, ROUND.initial or (), h)
 
 
 def test_all_but_one_masked_uploads_do_not_decode() -> None:
     """R − 1 uploads and a zero one add up to something else, in every residue: a mask is missing."""
-    agreed = ROUND.plan()
-    uploads, request, _, _ = masked_round(ROUND)
-    shape = agreed.shape(8, request.sizes, request.columns)
+    uploads, question, _ = masked_round(ROUND)
     for left_out in uploads:
-        decoder = Decoder(shape, list(uploads), None)
-        for j, words in uploads.items():
-            decoder.add(j, 0, words if j != left_out else np.zeros_like(words))
-        distances = Distances(agreed.field, 8, 2)
-        decoder.finish(distances)
+        rest = {j: words if j != left_out else np.zeros_like(words) for j, words in uploads.items()}
+        distances = decoded(ROUND.plan(), question, rest)
         expected = np.array([reference.scaled(ROUND.rows, ROUND.initial or (), h) for h in range(2)], dtype=object).T
         assert (distances.integers([0, 1]) != expected).mean() > 0.9
 
 
 def test_repeating_an_answer_is_byte_identical_and_an_attempt_is_fresh() -> None:
     """DESIGN.md: "repeating the same upload is byte-identical and safe"; another attempt has fresh masks."""
-    uploads, request, _, members = masked_round(ROUND)
+    uploads, question, holders = masked_round(ROUND)
     responders = tuple(uploads)
     for j in responders:
-        assert members[j].answer(request, b"session", responders, 1).tobytes() == uploads[j].tobytes()
+        assert holders[j].answer(question, b"session", responders, 1).tobytes() == uploads[j].tobytes()
         for session, attempt in [(b"session", 2), (b"other", 1)]:
-            other = members[j].answer(request, session, responders, attempt)
+            other = holders[j].answer(question, session, responders, attempt)
             assert (other != uploads[j]).all()
 
 
@@ -258,11 +258,30 @@ def test_masked_uploads_look_uniform() -> None:
         assert chi_square(seen[:, a] + seen[:, b] * 12345) < 45
 
 
-def test_a_member_refuses_a_wrong_responder_set() -> None:
+@pytest.mark.parametrize(
+    "responders", [(0, 1, 2, 3), (0, 1, 2, 3, 3), (0, 1, 2, 3, 5), (0, 1, 2, 3, -1), (0, 1, 2, 3, 4, 4)]
+)
+def test_a_client_refuses_a_wrong_responder_set(responders: tuple[int, ...]) -> None:
     """DESIGN.md: a client "refuses a responder set that is not exactly R distinct names of the roster"."""
-    from secfc.errors import InvalidInput
+    rows, positions = ROUND.parts()
+    job = memory.Memory(ROUND.plan(), rows, lambda _: ROUND.clustering(), positions=positions)
+    victim, heard = job.clients["client-1"], []
+    handle = victim.handle
 
-    _, request, _, members = masked_round(ROUND)
-    for responders in [(0, 1, 2, 3), (0, 1, 2, 3, 3), (0, 1, 2, 3, 5), (0, 1, 2, 3, -1), (0, 1, 2, 3, 4, 4)]:
-        with pytest.raises(InvalidInput, match="responder"):
-            members[0].answer(request, b"session", responders, 1)
+    def lied_to(given: object, now: float) -> Effects:
+        if isinstance(given, Told) and isinstance(given.event, RoundRequest):
+            given = Told(dataclasses.replace(given.event, responders=responders))
+        effects = handle(given, now)  # type: ignore[arg-type]
+        heard.extend(send for send in effects.send if _is_upload(send.message))
+        return effects
+
+    victim.handle = lied_to  # type: ignore[method-assign, assignment]
+    with pytest.raises(Unavailable, match="the server names a wrong responder set"):
+        job.run()
+    assert victim.ended is not None
+    assert isinstance(victim.ended.error, WrongSender)
+    assert not heard, "nothing is computed for it"
+
+
+def _is_upload(message: object) -> bool:
+    return isinstance(message, Parcel) and message.kind is Kind.UPLOAD

@@ -1,199 +1,233 @@
-"""Private membership between machines: joined in memory, with mishaps, and with a server that lies."""
+"""Private membership between machines: whole jobs with mishaps, what the network shows, and a server that lies."""
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secfc import events, wire
+from secfc.agreement.federation import SERVER
 from secfc.errors import JobFailed, Malformed, OutOfTurn, WrongSender
-from secfc_client.participant import Participant
-from secfc_client.participant import Phase as ClientPhase
-from secfc_server.coordinator import Phase
-from tests.protocol.joined import (
-    Joined,
-    agreements,
-    deal,
+from secfc.net import wire
+from secfc.protocol import messages
+from secfc.protocol.client.inputs import Sent
+from secfc.protocol.effects import Arrived, Send, Started, Worked
+from secfc.protocol.messages import Phase
+from secfc.protocol.parcels import Kind, Parcel, Whole
+from secfc.protocol.server.coordinator import Coordinator
+from secfc.protocol.server.inputs import Followed, Joined, Reported
+from secfc.protocol.server.news import Cursor
+from tests.protocol.helpers import (
+    Client,
+    Seen,
+    deliver,
+    exchange,
     introduced,
-    make_federation,
-    open_confirmation,
+    opened,
+    refused,
     resigned,
-    settle,
+    seen,
+    strangers,
     unchanged,
 )
+from tests.simulation.scene import Scene, deal, make_federation, plan_of, verifier
+from tests.simulation.world import World
 
 SIZES = [4, 0, 7, 3]
+PRIVATE = make_federation(4, membership="private")
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     sizes=st.lists(st.integers(0, 8), min_size=3, max_size=6).filter(lambda sizes: sum(sizes) >= 3),
     uploads=st.sampled_from(["masked", "open"]),
     seeding=st.sampled_from(["k-means++", "random", "separation"]),
-    mishap=st.sampled_from([0.0, 0.15]),
+    calm=st.booleans(),
 )
-@example(seed=837, sizes=[0, 0, 0, 3], uploads="masked", seeding="k-means++", mishap=0.15)  # a repeat in the next stage
 def test_labels_are_those_of_lloyd_whatever_happens_on_the_way(
-    seed: int, sizes: list[int], uploads: str, seeding: str, mishap: float
+    seed: int, sizes: list[int], uploads: str, seeding: str, calm: bool
 ) -> None:
     agreed = make_federation(len(sizes), membership="private", uploads=uploads, seeding=seeding)
-    job = Joined(agreed, deal(seed, sizes), seed=seed)
-    job.run(mishap=mishap)
-    job.check_result()
+    world = World(Scene(agreed, tuple(deal(seed, sizes))), seed, calm=calm)
+    world.start()
+    world.until(lambda: world.finished)
+    world.check_labels()
 
 
 def test_nobody_is_told_how_many_rows_a_client_brings() -> None:
-    job = Joined(make_federation(4, membership="private"), deal(1, SIZES))
-    job.until(lambda: job.coordinator.phase is Phase.ROUNDS)
-    assert [one.rows for one in job.coordinator.roster()] == [0, 0, 0, 0]
-    assert job.coordinator.rows == sum(SIZES)
-    fresh = Joined(job.federation, deal(1, SIZES))
-    told = resigned(fresh.sites["c0"].introduction(), fresh.federation, rows=4)
-    with pytest.raises(Malformed, match="nobody tells"):
-        fresh.coordinator.join("c0", fresh.federation.digest(), bytes(16), told, fresh.now)
+    scene = Scene(PRIVATE, tuple(deal(1, SIZES)))
+    world = World(scene, 1)
+    world.start()
+    world.until(lambda: world.server.phase is Phase.ROUNDS)
+    assert [one.rows for one in world.server.job.introductions()] == [0, 0, 0, 0]
+    assert world.server._phase.rows == sum(SIZES)
+    fresh = strangers(PRIVATE, scene.rows)[0].site
+    told = resigned(fresh.introduction(), PRIVATE, rows=4)
+    server = Coordinator(PRIVATE, scene.plan, verifier(PRIVATE))
+    with unchanged(server), pytest.raises(Malformed, match="nobody tells"):
+        server.handle(Joined("c0", messages.Join(PRIVATE.agreed(), bytes(16), told)), 0.0)
 
 
-def messages(sizes: list[int]) -> list[tuple[str, str, int]]:
-    """Who sends what of which size to whom, for one deal of the same rows: all that a network shows."""
+# --- what a network shows --------------------------------------------------------------------------------------------
+
+
+def traffic(sizes: list[int]) -> Seen:
+    """Who sends what of which size to whom, in which order, for one deal of the same rows: all that a network shows."""
     agreed = make_federation(len(sizes), membership="private", seeding="random")
     rows = np.concatenate(deal(3, [sum(sizes)]))
-    job = Joined(agreed, np.split(rows, np.cumsum(sizes)[:-1]), seed=5)
-    sent = []
-    for site in job.sites.values():
-        job.join(site)
-        sent.append((site.name, "join", len(wire.introduction_to(site.introduction()).SerializeToString())))
-    for site in job.sites.values():
-        site.participant.handle(events.Roster(job.coordinator.roster()))
-        job.tell_agreed(site)
-    machines = [site.participant for site in job.sites.values()]
-    for machine, said in zip(machines, agreements(machines), strict=True):
-        machine.handle(said)
-    while job.coordinator.phase is not Phase.CHECKING:
-        for opens in (True, False):
-            for site in job.sites.values():
-                for other in job.sites.values():
-                    if site.participant.confirms and other is not site:
-                        job.confirm(site, other)
-                        sent.append((site.name, other.name, len(site.participant.confirmation.words)))
-            for site in job.sites.values():
-                if site.participant.confirms and opens:
-                    open_confirmation(site.participant)
-        for site in job.sites.values():
-            if site.participant.confirms:
-                site.participant.conclude_union()
-        for site in job.sites.values():
-            for other in job.sites.values():
-                if other is not site:
-                    sent.append((site.name, other.name, share(site.participant, other.participant)))
-            site.participant.keep_own()
-        for site in job.sites.values():
-            if site.participant.phase is ClientPhase.SHARING:
-                job.hold(site)
-                job.tell_held(site)
-                continue
-            context, words = site.participant.contribution()
-            sent.append((site.name, "server", len(words)))
-            job.coordinator.contribute(site.name, context, events.Chunk(0, len(words), words), job.now)
-        opening = job.coordinator.take_opening()
-        if opening is not None:
-            known = job.coordinator.alignment.step if job.coordinator.alignment else 0
-            job.coordinator.opened(opening.run(), job.now)
-            assert job.coordinator.alignment is not None
-            for event in job.coordinator.alignment.news(known, 1 << 20):
-                for site in job.sites.values():
-                    site.participant.handle(event)
+    # With this seed no table has to be followed by a second one: that depends on hashes of random IDs, not on their owners.
+    clients = strangers(agreed, np.split(rows, np.cumsum(sizes)[:-1]), seed=1)
+    server = Coordinator(agreed, plan_of(agreed), verifier(agreed))
+    server.handle(Started(), 0.0)
+    sent: Seen = []
+    cursors = {client.name: Cursor() for client in clients}
+    for client in clients:
+        join = messages.Join(agreed.agreed(), client.site.instance, client.site.introduction())
+        sent.append((client.name, SERVER, "Join", len(wire.join_to(join).SerializeToString())))
+        server.handle(Joined(client.name, join), 0.0)
+        server.handle(Followed(client.name, client.site.instance), 0.0)
+    given = dict.fromkeys(cursors, 0)
+    while server.phase is not Phase.FINISHED:
+        for client in clients:
+            events = server.news(client.name, cursors[client.name], 0.0)
+            sent += [(SERVER, client.name, type(e).__name__, len(wire.event_to(e).SerializeToString())) for e in events]
+            client.tell(*events)
+        sent += [one for one in exchange(clients) if one[1] != SERVER]
+        for client in clients:
+            for send in client.told[given[client.name] :]:
+                sent.append(seen(client, send))
+                hand_over(server, client, send)
+            given[client.name] = len(client.told)
+    assert any(kind == "UPLOAD" for _, _, kind, _ in sent)
     return sent
 
 
-def share(owner: Participant, other: Participant) -> int:
-    words = owner.outgoing(other.name)
-    other.receive(owner.name, owner.session, owner.stage.id, events.Chunk(0, len(words), words))
-    settle(other, owner.name)
-    return len(words)
+def hand_over(server: Coordinator, client: Client, send: Send) -> None:
+    """The server is given what a client has told it, and computes what follows."""
+    if isinstance(send.message, Parcel):
+        body = send.body or Whole(b"")
+        pieces = list(body.pieces(0)) or [(0, b"")]
+        given = [Arrived(client.name, send.message, offset, body.total, data) for offset, data in pieces]
+    else:
+        given = [Reported(client.name, client.site.instance, send.message)]
+    for one in given:
+        queue = list(server.handle(one, 0.0).work)
+        while queue:
+            work = queue.pop(0)
+            queue += server.handle(Worked(work.name, work.run()), 0.0).work  # type: ignore[union-attr]
 
 
 def test_sizes_numbers_and_order_of_messages_do_not_depend_on_who_owns_what() -> None:
-    even, one_has_all, empty = messages([4, 4, 4]), messages([12, 0, 0]), messages([0, 5, 7])
-    assert even == one_has_all == empty
+    even, one_has_all, empty = traffic([4, 4, 4]), traffic([12, 0, 0]), traffic([0, 5, 7])
+    kinds = {kind for _, _, kind, _ in even}
+    assert {"SHARES", "SUM", "COMMITMENT", "CONFIRMATION", "UPLOAD", "Held", "Join"} <= kinds
+    before = [
+        view[: next(i for i, one in enumerate(view) if one[2] == "UPLOAD")] for view in (even, one_has_all, empty)
+    ]
+    assert before[0] == before[1] == before[2]
 
 
 # --- a server that lies ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def machines() -> list[Participant]:
-    return introduced(make_federation(4, membership="private"), deal(2, SIZES))
+def clients() -> list[Client]:
+    return introduced(PRIVATE, deal(2, SIZES))
 
 
-def exchange(machines: list[Participant]) -> None:
-    for owner in machines:
-        for other in machines:
-            if other is not owner:
-                share(owner, other)
-        owner.keep_own()
+def ids(client: Client) -> np.ndarray:
+    return client.site.ids_in(client.machine.session)
 
 
-def test_no_client_gives_a_partial_sum(machines: list[Participant]) -> None:
-    me = machines[0]
-    for owner in machines[1:-1]:
-        share(owner, me)
-    me.keep_own()
-    assert me.missing() == ("c3",)
-    with unchanged(me), pytest.raises(OutOfTurn, match="partial sum is never opened"):
-        me.contribution()
+def sums(client: Client) -> int:
+    return len(client.parcels(Kind.SUM))
 
 
-def test_clients_that_were_told_different_counts_refuse_each_others_tables(machines: list[Participant]) -> None:
+def to(clients: list[Client], sender: int, receiver: int) -> None:
+    """The shares that one has for another now; those that are in their way count as taken."""
+    owner, name = clients[sender], clients[receiver].name
+    while not (found := [send for send in owner.waiting if send.to == name]):
+        owner.give(Sent(owner.waiting.pop(0)))
+    assert found[0].message.kind is Kind.SHARES
+    deliver(owner, clients[receiver], found[0])
+
+
+def test_no_client_gives_a_partial_sum(clients: list[Client]) -> None:
+    me = clients[0]
+    for owner in (1, 2):
+        to(clients, owner, 0)
+    assert me.machine._phase.missing() == ("c3",)
+    assert sums(me) == 0, "a partial sum is never opened"
+    to(clients, 3, 0)
+    assert sums(me) == 1
+
+
+def test_the_server_opens_no_partial_sum() -> None:
+    world = World(Scene(PRIVATE, tuple(deal(2, SIZES))), 3)
+    world.alter = lambda sender, send: (
+        replace(send, to="c0", message=replace(send.message, session=bytes(32)))
+        if sender == "c3" and isinstance(send.message, Parcel) and send.message.kind is Kind.SUM
+        else send
+    )
+    world.start()
+    with pytest.raises(AssertionError, match="never comes"):
+        world.until(lambda: world.server._phase.aligned is not None and world.server._phase.aligned.step > 0, 120.0)
+    assert world.server._phase.missing() == ("c3",)
+
+
+def test_clients_that_were_told_different_counts_refuse_each_others_tables(clients: list[Client]) -> None:
     """Otherwise a server could have one client put its IDs into a table that the others leave empty."""
-    exchange(machines)
-    for machine, count in zip(machines, [14, 14, 14, 13], strict=True):
-        machine.handle(events.Opened(0, count, 0, 0, b""))
-    share(machines[0], machines[1])
+    exchange(clients)
+    for client, count in zip(clients, [14, 14, 14, 13], strict=True):
+        client.tell(opened(client, 0, count))
+    to(clients, 0, 1)
     for a, b in ((0, 3), (3, 0)):
-        with unchanged(machines[b]), pytest.raises(OutOfTurn, match="another step"):
-            share(machines[a], machines[b])
+        with unchanged(clients[b].machine), pytest.raises(OutOfTurn, match="another step"):
+            to(clients, a, b)
 
 
-def test_clients_that_were_told_different_ids_refuse_each_others_tables(machines: list[Participant]) -> None:
+def test_clients_that_were_told_different_ids_refuse_each_others_tables(clients: list[Client]) -> None:
     """The residual table holds a client's IDs that are not found yet: all must agree which those are."""
-    exchange(machines)
-    for machine in machines:
-        machine.handle(events.Opened(0, 14, 0, 0, b""))
-    exchange(machines)
-    mine = machines[0].ids.astype("<u8").tobytes()
-    other = machines[2].ids[:4].astype("<u8").tobytes()
-    machines[0].handle(events.Opened(1, 10, 0, len(other), other))
-    machines[1].handle(events.Opened(1, 10, 0, len(mine), mine))
-    with unchanged(machines[1]), pytest.raises(OutOfTurn, match="another step"):
-        share(machines[0], machines[1])
+    exchange(clients)
+    for client in clients:
+        client.tell(opened(client, 0, 14))
+    exchange(clients)
+    clients[0].tell(opened(clients[0], 1, 10, ids(clients[2])[:4]))
+    clients[1].tell(opened(clients[1], 1, 10, ids(clients[0])))
+    with unchanged(clients[1].machine), pytest.raises(OutOfTurn, match="another step"):
+        to(clients, 0, 1)
 
 
-def test_a_sum_that_was_opened_is_not_opened_differently(machines: list[Participant]) -> None:
-    me = machines[0]
-    me.handle(events.Opened(0, 14, 0, 0, b""))
-    stage = me.stage
-    me.handle(events.Opened(0, 14, 0, 0, b""))
-    assert me.stage is stage, "the same again, after a lost connection, changes nothing"
-    with unchanged(me.stage), pytest.raises(WrongSender, match="another opened sum"):
-        me.handle(events.Opened(0, 15, 0, 0, b""))
+def test_a_sum_that_was_opened_is_not_opened_differently(clients: list[Client]) -> None:
+    me = clients[0]
+    me.tell(opened(me, 0, 14))
+    with unchanged(me.machine):  # the same again, after a lost connection
+        me.tell(opened(me, 0, 14))
+    refused(me, opened(me, 0, 15), WrongSender, "another opened sum")
 
 
-def test_what_no_honest_server_opens(machines: list[Participant]) -> None:
-    me = machines[0]
-    with pytest.raises(OutOfTurn, match="not due"):
-        me.handle(events.Opened(1, 0, 0, 0, b""))
-    with pytest.raises(JobFailed):
-        me.handle(events.Opened(0, 1 << 30, 0, 0, b""))
-    with pytest.raises(Malformed, match="out of order"):
-        me.handle(events.Opened(0, 14, 16, 32, bytes(16)))
-    with pytest.raises(Malformed, match="too long"):
-        me.handle(events.Opened(0, 14, 0, 1 << 40, bytes(16)))
+def test_what_no_honest_server_opens(clients: list[Client]) -> None:
+    me = clients[0]
+    refused(me, opened(me, 1, 0), OutOfTurn, "not due")
+    refused(me, opened(me, 0, 1 << 30), Malformed, "more rows than there can be")
+    later = replace(opened(me, 0, 14), offset=16, total=32, data=bytes(16))
+    refused(me, later, Malformed, "from offset 0 are due")
+    refused(me, replace(opened(me, 0, 14), total=1 << 40, data=bytes(16)), Malformed, "at most")
 
 
 def test_in_public_jobs_nothing_is_opened() -> None:
     me = introduced(make_federation(4), deal(2, SIZES))[0]
-    with unchanged(me), pytest.raises(OutOfTurn, match="nobody shared"):
-        me.handle(events.Opened(0, 14, 0, 0, b""))
+    refused(me, opened(me, 0, 14), OutOfTurn, "not due here")
+
+
+def test_a_server_that_is_told_too_few_rows_ends_the_job() -> None:
+    world = World(Scene(PRIVATE, tuple(deal(2, [1, 0, 1, 0]))), random.Random(1).randrange(100))
+    world.start()
+    world.until(lambda: world.server.phase is Phase.FAILED)
+    assert isinstance(world.server.failure, JobFailed)
+    assert str(world.server.failure) == "2 rows in all cannot make k = 3 clusters"

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secfc import events, federation, plan
-from secfc.coins import Coins
-from secfc.decoding import Distances
+from secfc.agreement import plan
+from secfc.agreement.federation import SERVER
 from secfc.errors import InvalidInput
-from secfc.lloyd import Clustering, Phase
-from secfc_server.coordinator import ATTEMPTS_A_START
-from secfc_server.coordinator import Phase as Job
-from secfc_server.rounds import Work
-from tests.unit.test_coordinator import Server
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.decoding import Distances
+from secfc.kmeans.lloyd import Clustering, Step, solve
+from secfc.protocol.effects import Started
+from secfc.protocol.messages import Phase
+from secfc.protocol.server import records
+from secfc.protocol.server.phases.rounds import ATTEMPTS_PER_START
+from tests.federations import decoded, holders
+from tests.protocol.bench import Bench, deal, make_federation
 
 K, ROWS, FEATURES = 4, 60, 3
 
@@ -27,22 +31,20 @@ def run(start: str, seed: int, forget_at: set[int]) -> tuple[list[int], int, lis
     rng = np.random.default_rng(seed)
     rows = rng.integers(-8, 9, size=(ROWS, FEATURES))
     made = plan.make(plan.Wishes(3, 1, K, FEATURES, ROWS, 8.0, 0))
-    parts = np.array_split(rows, 3)
-    members = federation.share(made, parts, np.array_split(np.arange(ROWS), 3))
+    clients = holders(made, np.array_split(rows, 3), np.array_split(np.arange(ROWS), 3))
     machine = Clustering(ROWS, K, start=start, coins=Coins(bytes([seed])))
     distances = Distances(made.field, ROWS, K)
     asked = []
-    while machine.phase is not Phase.DONE:
+    while machine.step is not Step.DONE:
         if machine.number in forget_at:
             state = machine.state()
             machine = Clustering(ROWS, K, start=start, coins=Coins(bytes([seed])))
             machine.resume(state)
             distances = Distances(made.field, ROWS, K)
-        request = machine.request
-        asked.append(request.columns)
-        uploads = {j: members[j].answer(request, bytes(32), (0, 1, 2), 1) for j in range(3)}
-        federation.decode(made, request, uploads, distances)
-        machine.absorb(distances)
+        question = machine.question
+        asked.append(question.columns)
+        uploads = {j: clients[j].answer(question, bytes(32), (0, 1, 2), 1) for j in range(3)}
+        machine.absorb(solve(question, decoded(made, question, uploads, distances)))
     return machine.labels.tolist(), machine.rounds, asked
 
 
@@ -67,103 +69,77 @@ def test_a_state_of_another_job_is_refused() -> None:
         Clustering(5, 2).resume(Clustering(6, 2).state())
 
 
-def agreements_of(server: Server) -> dict[str, events.Agreed]:
-    return {name: member.agreed for name, member in server.coordinator.members.items() if member.agreed}
+def begun(records: int = 1, **changes: Any) -> Bench:
+    """A job of three clients after so many requests."""
+    job = Bench(make_federation(3, **changes), deal(3, [3, 4, 5]))
+    job.start()
+    job.until(lambda: len(job.server.snapshot(job.now).records) >= records)
+    return job
 
 
 def test_a_coordinator_goes_on_and_numbers_its_attempts_anew() -> None:
-    old = Server(3, (3, 4, 5))
-    old.begin_rounds()
-    for j in old.responders():
-        old.send(j)
-    work = old.coordinator.take_work()
-    assert work is not None
-    record = old.coordinator.record(work.run(), 0.1, old.now)
-    kept = {one.name: one for one in old.coordinator.roster()}
-    coins = {name: member.coin for name, member in old.coordinator.members.items()}
-    agreed = agreements_of(old)
-
-    new = Server(3, (3, 4, 5))
-    new.coordinator.resume(kept, (), work.clustering.state(), [record], 1, new.now, agreed=agreed, coins=coins)
-    assert new.coordinator.phase is Job.ROUNDS
-    assert new.coordinator.rounds is not None
-    assert new.coordinator.rounds.records == [record]
-    assert new.coordinator.rounds.attempt is None, "nobody has come back yet"
-    assert set(new.coordinator.missing()) == set(kept)
-    for j in range(len(kept)):
-        new.join(j)
-        new.follow(j)
-        new.report(j, new.held(j))
-    assert new.coordinator.rounds.attempt is not None
-    assert new.coordinator.rounds.attempt.name == (2, ATTEMPTS_A_START + 1)
+    job = begun()
+    before = job.server.snapshot(job.now).records
+    job.restart_server()
+    after = job.server.snapshot(job.now)
+    assert job.server.phase is Phase.ROUNDS
+    assert after.records == before
+    assert job.server.attempt is None, "nobody has come back yet"
+    assert set(after.missing) == set(job.clients)
+    job.until(lambda: job.server.attempt is not None)
+    assert job.server.attempt is not None
+    assert job.server.attempt.name == (len(before) + 1, ATTEMPTS_PER_START + 1)
+    job.until(lambda: all(client.ended for client in job.clients.values()))
+    assert job.server.phase is Phase.FINISHED
 
 
 def test_a_coordinator_that_told_nobody_a_roster_begins_again() -> None:
-    server = Server(3, (3, 4, 5))
-    server.coordinator.resume({}, (), None, [], 1, server.now)
-    assert server.coordinator.phase is Job.JOINING
+    job = Bench(make_federation(3), deal(3, [3, 4, 5]))
+    job.give(SERVER, Started())
+    for name in ("c0", "c1"):
+        job.give(name, Started())
+    job.until(lambda: set(job.server.snapshot(job.now).missing) == {"c2"})
+    job.restart_server()
+    assert job.server.phase is Phase.JOINING
 
 
 def test_a_coordinator_resumed_after_the_end_serves_the_labels() -> None:
-    old = Server(3, (3, 4, 5), max_rounds=1, seeding="random")
-    old.begin_rounds()
-    for j in old.responders():
-        old.send(j)
-    work = old.coordinator.take_work()
-    assert work is not None
-    record = old.coordinator.record(work.run(), 0.1, old.now)
-    kept = {one.name: one for one in old.coordinator.roster()}
-    coins = {name: member.coin for name, member in old.coordinator.members.items()}
-    agreed = agreements_of(old)
-    new = Server(3, (3, 4, 5), max_rounds=1, seeding="random")
-    new.coordinator.resume(kept, ("c1",), work.clustering.state(), [record], 1, new.now, agreed=agreed, coins=coins)
-    assert new.coordinator.phase is Job.FINISHED
-    assert set(new.coordinator.missing()) == {"c0", "c2"}
+    job = Bench(make_federation(3, max_rounds=1, seeding="random"), deal(3, [3, 4, 5]))
+    job.start()
+    job.until(lambda: job.server.phase is Phase.FINISHED)
+    job.disks[SERVER]["done/c1"] = b""
+    job.restart_server()
+    assert job.server.phase is Phase.FINISHED
+    assert set(job.server.snapshot(job.now).missing) == {"c0", "c2"}
+    job.until(lambda: all(client.ended for client in job.clients.values()))
+    assert len(job.labels()) == 12
 
 
-def completed(server: Server) -> tuple[Work, bytes]:
-    """One request answered and decoded; what would be written down of the meter."""
-    server.begin_rounds()
-    for j in server.responders():
-        server.send(j)
-    work = server.coordinator.take_work()
-    assert work is not None
-    record = server.coordinator.record(work.run(), 0.1, server.now)
-    assert record.directions == work.leakage.count
-    kept = server.coordinator.kept_leakage(work)
-    server.coordinator.complete(record, server.now)
-    return work, kept
+def directions(job: Bench) -> int:
+    outcome = job.server.snapshot(job.now).outcome
+    assert outcome is not None
+    return outcome.directions
 
 
 def test_the_meter_goes_on_with_the_same_shares_and_anew_with_others() -> None:
-    old = Server(3, (3, 4, 5), seeding="random")
-    work, kept = completed(old)
-    told = work.leakage.count
+    job = begun(seeding="random")
+    told = directions(job)
     assert told >= 1
-    roster = {one.name: one for one in old.coordinator.roster()}
-    coins = {name: member.coin for name, member in old.coordinator.members.items()}
-    agreed = agreements_of(old)
-    same = Server(3, (3, 4, 5), seeding="random")
-    same.coordinator.resume(
-        roster, (), work.clustering.state(), [], 1, same.now, leakage=kept, agreed=agreed, coins=coins
-    )
-    assert same.coordinator.rounds is not None
-    assert same.coordinator.rounds.leakage.count == told
-    fresh = {name: dataclasses.replace(one, share_set=bytes(16)) for name, one in roster.items()}
-    other = Server(3, (3, 4, 5), seeding="random")
-    other.coordinator.resume(
-        fresh, (), work.clustering.state(), [], 1, other.now, leakage=kept, agreed=agreed, coins=coins
-    )
-    assert other.coordinator.rounds is not None
-    assert other.coordinator.rounds.leakage.count == 0
+    assert job.server.snapshot(job.now).records[-1].directions == told
+    job.restart_server()
+    assert directions(job) == told
+    for name in job.clients:
+        one = records.introduction_from(job.disks[SERVER][f"introduction/{name}"])
+        other = dataclasses.replace(one, share_set=bytes(16))
+        job.disks[SERVER][f"introduction/{name}"] = records.introduction_to(other)
+    job.restart_server()
+    assert directions(job) == 0
 
 
 def test_a_meter_of_an_earlier_job_counts_on_if_the_shares_were_kept() -> None:
-    old = Server(3, (3, 4, 5), seeding="random")
-    work, kept = completed(old)
-    new = Server(3, (3, 4, 5), seeding="random")
-    new.coordinator.resume({}, (), None, [], 0, new.now, leakage=kept)  # a new job: nobody has joined
-    new.begin_rounds()
-    assert events.share_sets(new.coordinator.roster()) == events.share_sets(old.coordinator.roster())
-    assert new.coordinator.rounds is not None
-    assert new.coordinator.rounds.leakage.count == work.leakage.count >= 1
+    old = begun(seeding="random")
+    new = Bench(old.federation, old.rows)  # the same secrets, so the same share sets
+    new.server = new.make_server({"leakage": old.disks[SERVER]["leakage"]})
+    new.start()
+    new.until(lambda: new.server.attempt is not None)
+    assert directions(new) == directions(old) >= 1

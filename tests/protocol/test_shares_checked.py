@@ -2,206 +2,270 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
+import json
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from secfc import events
+from secfc.agreement.federation import SERVER
+from secfc.coding.field import Words
 from secfc.errors import JobFailed, OutOfTurn, Unavailable, WrongSender
-from secfc.field import Words
-from secfc_client.past import Past
-from secfc_server.coordinator import Cursor, Phase
-from secfc_server.service import status
-from tests.protocol.joined import Joined, Site, deal, make_federation, unchanged
-from tests.protocol.lasting import Lasting
-from tests.unit.test_coordinator import AGAIN, Server
+from secfc.protocol import messages
+from secfc.protocol.client.past import Past
+from secfc.protocol.effects import Arrived, Send, Tick
+from secfc.protocol.messages import Phase
+from secfc.protocol.parcels import Kind, Parcel, to_words
+from secfc.protocol.server.news import Cursor
+from tests.protocol.helpers import (
+    Client,
+    agreements,
+    exchange,
+    flipped,
+    introduced,
+    reveals,
+    roster,
+    tampered,
+    unchanged,
+)
+from tests.simulation.registry import Registry
+from tests.simulation.scene import Scene, deal, make_federation
+from tests.simulation.world import World
 
 SIZES = [4, 3, 2, 5, 3]
 
 
-def flipped(words: Words, bit: int = 0) -> Words:
-    """One bit of a residue is another; in a small one, so that it stays a residue."""
-    out = words.copy()
-    out[0] ^= np.uint64(1 << bit)
-    return out
+def world(chance: int = 5, sizes: list[int] | None = None, **changes: Any) -> World:
+    sizes = sizes or SIZES
+    return World(Scene(make_federation(len(sizes), **changes), tuple(deal(1, sizes))), chance)
 
 
-def failure(job: Joined) -> str:
-    job.run()
-    assert job.coordinator.phase is Phase.FAILED
-    assert job.coordinator.rounds is None, "no round was asked for"
-    return str(job.coordinator.failure)
+def failure(job: World) -> str:
+    job.start()
+    job.until(lambda: job.server.phase is Phase.FAILED)
+    assert job.server._phase.rounds is None, "no round was asked for"
+    return str(job.server.failure)
 
 
-class Tampered(Joined):
-    """A job in which what `owner` delivers to `receiver` is not what it should be."""
+def dealing_badly(job: World, owner: str = "c1", receiver: str = "c3") -> None:
+    """What `owner` delivers of its rows to `receiver` is not what it should be."""
 
-    owner, receiver = "c1", "c3"
+    def alter(sender: str, send: Send) -> Send:
+        rows = isinstance(send.message, Parcel) and send.message.kind is Kind.SHARES
+        sharing = rows and job.client(sender).phase is not Phase.UNION  # tables of IDs are left alone
+        return tampered(send) if sharing and (sender, send.to) == (owner, receiver) else send
 
-    def deliver(self, site: Site, peer: Site) -> None:
-        honest = site.participant.outgoing
-        if (site.name, peer.name) == (self.owner, self.receiver):
-            vars(site.participant)["outgoing"] = lambda receiver: flipped(honest(receiver))
-        super().deliver(site, peer)
-        vars(site.participant).pop("outgoing", None)
+    job.alter = alter
 
 
 @pytest.mark.parametrize("uploads", ["masked", "open"])
 @pytest.mark.parametrize("membership", ["public", "private"])
 def test_a_dealer_off_its_polynomial_ends_the_job_before_the_first_round(membership: str, uploads: str) -> None:
-    agreed = make_federation(5, membership=membership, uploads=uploads)
-    job = Tampered(agreed, deal(1, SIZES), seed=3)
-    if membership == "private":  # there, only the rows are tampered with
-        job.owner = ""
-        job.until(lambda: job.sites["c1"].participant.phase.value == "sharing")
-        job.owner = "c1"
+    job = world(3, membership=membership, uploads=uploads)
+    dealing_badly(job)
     assert failure(job).startswith("the shares held by c3 do not fit those of the others: a copy is damaged, or")
 
 
 def test_a_share_that_was_added_twice_ends_the_job_and_its_holder_is_named() -> None:
     """What a race in a restarted client once did, with wrong labels and no error."""
-    job = Joined(make_federation(5, membership="private"), deal(1, SIZES), seed=4)
-    twice = job.sites["c2"].participant
-    job.until(lambda: twice.phase.value == "sharing")
-    put = twice.stage._put
+    job = world(4, membership="private")
+    job.start()
+    job.until(lambda: job.client("c2").phase is Phase.SHARING)
+    stage = job.client("c2")._table().stage
+    put = stage._put
 
     def doubled(owner: int, words: Words) -> None:
         for _ in range(2 if owner == 0 else 1):
             put(owner, words)
 
-    twice.stage._put = doubled
+    stage._put = doubled
     assert failure(job).startswith("the shares held by c2 do not fit")
 
 
 @pytest.mark.parametrize("seed", [None, "so be it"])
 def test_coins_decide_the_factors_even_if_the_start_is_agreed(seed: str | None) -> None:
     """A dealer that knew them beforehand could be off its polynomial and pass."""
-    changes = {} if seed is None else {"seed": seed}
-    job = Tampered(make_federation(5, **changes), deal(1, SIZES), seed=3)
+    job = world(3, **({} if seed is None else {"seed": seed}))
+    dealing_badly(job)
     assert "the shares held by c3" in failure(job)
-    assert job.coordinator.tossed is not None
-    assert job.coordinator.tossed.seed != (seed or "").encode()
+    tossed = job.server._phase.tossed
+    assert tossed is not None
+    assert tossed.seed != (seed or "").encode()
 
 
 # --- restarts -------------------------------------------------------------------------------------------------------------
 
 
-def lasting(folder: Path, seed: int = 5) -> Lasting:
-    job = Lasting(make_federation(5), deal(1, SIZES), seed=seed)
-    job.keep_in(folder)
-    return job
+def flip_on_disk(job: World, holder: str, owner: str) -> None:
+    disk = job.parties[holder].disk
+    key = next(key for key in disk if key.startswith(f"shares/{owner}/"))
+    disk[key] = flipped(to_words(disk[key])).tobytes()
 
 
-def test_a_bit_that_flips_on_a_disk_is_noticed(tmp_path: Path) -> None:
+def again(job: World, name: str) -> None:
+    """kill -9, and the same command again."""
+    job.kill(name)
+    job.start(name)
+
+
+def test_a_bit_that_flips_on_a_disk_is_noticed() -> None:
     """The seal of the file would notice as well; the check does not depend on it."""
-    job = lasting(tmp_path)
-    job.until(lambda: job.coordinator.phase is Phase.CHECKING)
-    job.disk["c4"]["c0"] = flipped(job.disk["c4"]["c0"])
-    job.sites["c4"].parts.clear()
-    job.restart_client("c4")
-    job.until(lambda: job.comparison is not None)
-    assert job.comparison is not None
-    with pytest.raises(JobFailed, match="the shares held by c4 do not fit"):
-        job.comparison.run()
+    job = world()
+    job.start()
+    job.until(lambda: job.server.phase is Phase.SHARING and job.client("c4").phase is Phase.ROUNDS)
+    job.kill("c4")
+    flip_on_disk(job, "c4", "c0")
+    assert "the shares held by c4 do not fit" in failure(job)
 
 
-def test_a_client_whose_shares_changed_since_they_were_checked_says_so_and_sends_nothing(tmp_path: Path) -> None:
+def test_a_client_whose_shares_changed_since_they_were_checked_says_so_and_sends_nothing() -> None:
     """It would also be a second plaintext under the same masks."""
-    job = lasting(tmp_path)
-    job.until(lambda: job.coordinator.phase is Phase.ROUNDS)
-    job.disk["c4"]["c0"] = flipped(job.disk["c4"]["c0"])
-    job.restart_client("c4")
-    again = job.sites["c4"].participant
-    job.until(lambda: again.verifiable)
-    before = again.past
-    with pytest.raises(JobFailed, match="not those that were checked in this job"):
-        again.verification()
-    assert again.past == before
+    job = world()
+    job.start()
+    job.until(lambda: job.server.phase is Phase.ROUNDS)
+    past = job.parties["c4"].disk["past"]
+    assert json.loads(past)["verified"]
+    job.kill("c4")
+    flip_on_disk(job, "c4", "c0")
+    job.registry = Registry()  # it is computed, and must not leave
+    sent: list[Send] = []
+    job.alter = lambda sender, send: (sent.append(send) if sender == "c4" else None) or send  # type: ignore[func-returns-value]
+    job.start("c4")
+    job.until(lambda: not job.parties["c4"].alive)
+    assert isinstance(job.parties["c4"].error, JobFailed)
+    assert "not those that were checked in this job" in str(job.parties["c4"].error)
+    kinds = {send.message.kind for send in sent if isinstance(send.message, Parcel)}
+    assert Kind.SUM not in kinds
+    assert Kind.UPLOAD not in kinds
+    assert job.parties["c4"].disk["past"] == past
 
 
-def test_a_server_that_was_told_before_it_died_does_not_ask_again(tmp_path: Path) -> None:
-    job = lasting(tmp_path)
-    job.until(lambda: job.coordinator.phase is Phase.CHECKING)
-    job.restart_server()
-    assert not job.coordinator.verified
-    job.until(lambda: job.comparison is not None)
-    job.journal.verified()
-    job.restart_server()
-    assert job.coordinator.verified
-    phases = [job.coordinator.phase]
-    while job.coordinator.phase is not Phase.ROUNDS:
-        job.until(lambda: job.coordinator.phase is not phases[-1])
-        phases.append(job.coordinator.phase)
+@pytest.mark.parametrize("chance", range(3))
+def test_a_server_that_was_told_before_it_died_does_not_ask_again(chance: int) -> None:
+    job = world(chance)
+    job.start()
+    job.until(lambda: job.server.phase is Phase.CHECKING)
+    again(job, SERVER)
+    assert not job.server.job.verified
+    job.until(lambda: "verified" in job.parties[SERVER].disk)
+    again(job, SERVER)
+    assert job.server.job.verified
+    phases = [job.server.phase]
+    while phases[-1] is not Phase.ROUNDS:
+        job.until(lambda: job.server.phase is not phases[-1])
+        phases.append(job.server.phase)
     assert phases == [Phase.SHARING, Phase.ROUNDS]
-    job.run()
-    job.check_result()
+    job.until(lambda: job.finished)
+    job.check_labels()
+
+
+def test_a_client_gives_one_part_only_byte_for_byte_over_any_restarts() -> None:
+    job = world(6)
+    given: dict[str, set[bytes]] = {name: set() for name in job.scene.federation.roster}
+
+    def alter(sender: str, send: Send) -> Send:
+        if isinstance(send.message, Parcel) and send.message.kind is Kind.SUM:
+            given[sender].add(bytes(send.body.data))  # type: ignore[union-attr]
+        return send
+
+    job.alter = alter
+    job.start()
+    job.until(lambda: job.server.phase is Phase.CHECKING and all(given.values()))
+    for name in (SERVER, "c0", "c3"):
+        again(job, name)
+    job.until(lambda: job.finished)
+    job.check_labels()
+    assert [len(parts) for parts in given.values()] == [1] * 5
 
 
 # --- the server -------------------------------------------------------------------------------------------------------------
 
 
-def checking(**changes: object) -> Server:
-    server = Server(**changes)  # type: ignore[arg-type]
-    server.join(0, 1, 2, 3)
-    server.follow(0, 1, 2, 3)
-    for j in range(4):
-        server.report(j, server.held(j))
-    assert server.coordinator.phase is Phase.CHECKING
-    return server
+def checking(**changes: Any) -> tuple[World, dict[str, Send]]:
+    """A job of four whose server checks shares, and has the parts of c0 and c2; all parts."""
+    job, parts = world(7, [4, 3, 2, 5], **changes), {}
+    late = ("c1", "c3")
+
+    def alter(sender: str, send: Send) -> Send:
+        if not isinstance(send.message, Parcel) or send.message.kind is not Kind.SUM:
+            return send
+        parts[sender] = send
+        return replace(send, message=replace(send.message, session=bytes(32))) if sender in late else send
+
+    job.alter = alter
+    job.start()
+    job.until(lambda: len(parts) == 4 and job.server._phase.missing() == late)
+    return job, parts
 
 
 def test_the_server_names_whom_it_waits_for() -> None:
-    server = checking()
-    server.part(0)
-    server.part(2)
-    assert server.coordinator.missing() == ("c1", "c3")
-    told = server.coordinator.news("c1", Cursor(), server.now)
-    assert [type(event) for event in told] == [events.Roster, events.Agreements, events.Reveals, events.Waiting]
-    assert told[-1] == events.Waiting("checking", ("c1", "c3"))
-    assert [client.shares_checked for client in status(server.coordinator, 1.0).clients] == [True, False, True, False]
-    server.tick(201.0)
-    assert isinstance(server.coordinator.failure, Unavailable)
-    text = "after 201 s these have not given their part of the check: c1, c3" + AGAIN
-    assert str(server.coordinator.failure) == text
+    job, _ = checking()
+    told = job.server.news("c1", Cursor(), job.now)
+    assert [type(event) for event in told] == [messages.Roster, messages.Agreements, messages.Reveals, messages.Waiting]
+    assert told[-1] == messages.Waiting(Phase.CHECKING, ("c1", "c3"))
+    since, limit = job.server._phase.since, job.deadlines.share
+    job.server.handle(Tick(), since + limit - 0.01)
+    assert job.server.failure is None, "not yet"
+    job.server.handle(Tick(), since + limit + 1)
+    assert isinstance(job.server.failure, Unavailable)
+    text = f"after {limit + 1:.0f} s these have not given their part of the check: c1, c3"
+    assert str(job.server.failure) == text + "; start the server and the clients again to go on"
 
 
 def test_a_part_is_taken_once_and_only_while_shares_are_checked() -> None:
-    server = checking()
-    assert server.coordinator.take_comparison() is None
-    server.part(0)
-    with unchanged(server.coordinator):
-        server.part(0)
-    with unchanged(server.coordinator), pytest.raises(OutOfTurn, match="not due"):
-        server.coordinator.contribute("c1", bytes(32), events.Chunk(0, 1, np.zeros(1, np.uint64)), server.now)
-    with unchanged(server.coordinator), pytest.raises(WrongSender):
-        server.coordinator.contribute("c9", bytes(32), events.Chunk(0, 1, np.zeros(1, np.uint64)), server.now)
-    server.check_shares()
-    assert server.coordinator.take_comparison() is None
-    with unchanged(server.coordinator), pytest.raises(OutOfTurn, match="no sum is due now"):
-        server.part(0)
+    job, parts = checking()
+    due, body = parts["c1"].message, parts["c1"].body
+    assert body is not None
+    first = Arrived("c0", due, 0, body.total, bytes(8))
+    with unchanged(job.server._phase._parts):  # type: ignore[attr-defined]
+        assert not job.server.handle(first, job.now).work, "what is here already is passed over"
+    other = Parcel(due.session, Kind.SUM, bytes(32))
+    for sender, parcel, error in (("c1", other, OutOfTurn), ("c9", due, WrongSender)):
+        with unchanged(job.server), pytest.raises(error, match=r"not due|roster"):
+            job.server.handle(Arrived(sender, parcel, 0, body.total, bytes(8)), job.now)
+    job.alter = lambda _, send: send
+    again(job, SERVER)
+    job.until(lambda: job.server.phase is Phase.ROUNDS)
+    with unchanged(job.server), pytest.raises(OutOfTurn, match="not due"):
+        job.server.handle(Arrived("c1", due, 0, body.total, bytes(8)), job.now)
+    job.until(lambda: job.finished)
+    job.check_labels()
 
 
 def test_a_job_of_one_client_goes_straight_to_its_rounds() -> None:
-    job = Joined(make_federation(1, privacy=0, uploads="open"), deal(1, [6]))
-    job.run()
-    job.check_result()
-    assert Phase.CHECKING not in job._seen_phases
+    job = world(1, [6], privacy=0, uploads="open")
+    seen: list[Phase] = []
+    job.start()
+    while not job.finished:
+        job.until(lambda: job.finished or job.server.phase not in seen)
+        seen.append(job.server.phase)
+    job.check_labels()
+    assert Phase.ROUNDS in seen
+    assert Phase.CHECKING not in seen
 
 
 # --- the client -------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_given_before_the_coins_are_known() -> None:
-    job = Joined(make_federation(5), deal(1, SIZES), seed=5)
-    job.until(lambda: job.coordinator.phase is Phase.CHECKING)
-    me = job.sites["c0"].participant
-    fresh = dataclasses.replace(me.past, verified="")
-    assert not me.verifiable
-    with unchanged(me), pytest.raises(OutOfTurn, match="once all are here and everybody's coin is known"):
-        me.verification()
-    job.until(lambda: me.verifiable)
-    me.verification()
-    assert me.past == dataclasses.replace(fresh, verified=me.past.verified)
-    assert Past.restored(me.past.kept()) == me.past
+    clients = introduced(make_federation(5), deal(1, SIZES))
+    exchange(clients)
+    me = clients[0]
+    assert me.phase is Phase.ROUNDS
+    assert not me.parcels(Kind.SUM)
+    assert not Past.restored(me.disk["past"]).verified
+    me.tell(reveals(clients))
+    assert len(me.parcels(Kind.SUM)) == 1
+    past = Past.restored(me.disk["past"])
+    assert past.verified
+    assert past == me.machine._desk.past
+    assert np.array_equal(to_words(me.parcels(Kind.SUM)[0].body.data), words_of(clients))  # type: ignore[union-attr]
+
+
+def words_of(clients: list[Client]) -> Words:
+    """What the next process of c0 gives: the same."""
+    said = agreements(clients)[0]
+    back = clients[0].restarted()
+    back.tell(roster(clients), said, reveals(clients))
+    return to_words(back.parcels(Kind.SUM)[0].body.data)  # type: ignore[union-attr]

@@ -12,11 +12,12 @@ import grpc
 import pytest
 from grpc import aio
 
-from secfc import authority as authorities
-from secfc import kit, pins, provision, rpc
-from secfc.admission import Channel, NotInForce
 from secfc.errors import Unavailable, WrongSender
-from secfc.kit import Kit
+from secfc.net import rpc
+from secfc.net.admission import Channel, NotInForce
+from secfc.pki import authority as authorities
+from secfc.pki import kit, pins, provision
+from secfc.pki.kit import Kit
 from tests.unit.test_provision import FEDERATION
 from tests.unit.test_revocation import hand_out, renewed, revoke
 

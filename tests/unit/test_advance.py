@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secfc import plan, prg
-from secfc.decoding import Decoder, Distances
-from secfc.distances import Shape
-from secfc.field import Field, Layout, Words
+from secfc.agreement import plan
+from secfc.coding import prg
+from secfc.coding.field import Field, Layout, Words
+from secfc.kmeans.decoding import Decoder, Distances
+from secfc.kmeans.distances import Shape
 
 ROWS, K = 4000, 5
 

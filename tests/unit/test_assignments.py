@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secfc import assignments
 from secfc.errors import Malformed
+from secfc.kmeans import assignments
 
 Labels = npt.NDArray[np.int32]
 calm = settings(deadline=None, max_examples=150)

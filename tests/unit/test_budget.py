@@ -14,21 +14,21 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from secfc import federation as one_machine
-from secfc import provision
-from secfc.coins import Coins
-from secfc.commands.budget import command
-from secfc.decoding import Distances
+from secfc.agreement.policy import Policy
 from secfc.errors import ConfigError, Refused, StorageError
-from secfc.leakage import Leakage
-from secfc.lloyd import Clustering, Phase
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.decoding import Distances
+from secfc.kmeans.lloyd import Clustering, Step, solve
+from secfc.pki import provision
+from secfc.privacy.leakage import Leakage
+from secfc.protocol.client.guard import Guard
+from secfc.protocol.effects import Put
 from secfc_client import budget
 from secfc_client.budget import Account, Entry
-from secfc_client.guard import Guard
-from secfc_client.policy import Policy
+from secfc_client.commands.budget import command
 from secfc_client.store import Store
-from tests.protocol.joined import deal, make_federation, plan_of
-from tests.unit.test_guard import ask
+from tests.parties import deal, make_federation, plan_of
+from tests.unit.test_guard import admit, ask, decode
 
 FEATURES, K, LIMIT = 10, 3, 4
 SIZES = [12, 9, 7]
@@ -48,39 +48,37 @@ class Site:
 
     def begin(self) -> None:
         """A process starts, or the server has said that it begins a new job."""
-        self.store.secrets(AGREED.digest(), MINE)
-        self.guard = Guard(AGREED, plan_of(AGREED), self.policy, self.store.given())
+        self.store.secrets(AGREED.agreed(), MINE)
+        self.guard = Guard(AGREED, plan_of(AGREED), self.policy, self.store.kept().get("given", b""))
         self.account = Account(self.folder, KEY, Entry(0, "", len(MINE), FEATURES, "rows.csv"))
         self.guard.charge(self.account.before(self.store.holder, self.guard.ranks))
 
     def answer(self, number: int, labels: Any, columns: Any) -> None:
         request = ask(number, labels, columns)
-        self.guard.admit(request, labels)
+        admit(self.guard, request, labels)
         self.account.spend(self.guard.ranks)
-        self.store.keep_given(self.guard.kept())
+        self.store.put([Put("given", self.guard.kept())])
 
 
 def lloyd(site: Site, seed: int, session: bytes) -> list[tuple[Any, Any]]:
     """One job with that start until the site refuses; what it has answered."""
-    rows = deal(0, SIZES, FEATURES, spread=4)
+    rows = np.concatenate(deal(0, SIZES, FEATURES, spread=4))
     made, total = plan_of(AGREED), sum(SIZES)
-    members = one_machine.share(made, rows, np.split(np.arange(total), np.cumsum(SIZES)[:-1]))
     machine, distances = (
         Clustering(total, K, start="random", coins=Coins(bytes([seed]))),
         Distances(made.field, total, K),
     )
     site.guard.begin(session, os.urandom(32), total, bytes(32))
     given = []
-    while machine.phase is not Phase.DONE:
-        request = machine.request
+    while machine.step is not Step.DONE:
+        request = machine.question
         try:
             site.answer(request.number, request.labels, request.columns)
         except Refused:
             return given
         given.append((request.labels, request.columns))
-        uploads = {j: members[j].answer(request, bytes(32), (0, 1, 2), 1) for j in range(3)}
-        one_machine.decode(made, request, uploads, distances)
-        machine.absorb(distances)
+        decode(request, rows, distances)
+        machine.absorb(solve(request, distances))
     return given
 
 
@@ -113,13 +111,13 @@ def joining_again_with_kept_shares(site: Site) -> None:
 
 
 def cleared_and_restarted(site: Site) -> None:
-    site.store.clear()
+    site.store.finish(keep=False)
     site.store = Store(site.folder)
     site.begin()
 
 
 def given_up(site: Site) -> None:
-    site.store.secrets(AGREED.digest(), MINE, new=True)
+    site.store.secrets(AGREED.agreed(), MINE, new=True)
     site.begin()
 
 
@@ -175,7 +173,7 @@ def test_open_uploads_count_for_every_segment_in_the_budget_too(tmp_path: Path) 
     guard.charge(account.before("holder", guard.ranks))
     guard.begin(bytes(32), bytes(32), sum(SIZES), bytes(32))
     labels = np.arange(sum(SIZES), dtype=np.int32) % K
-    guard.admit(ask(1, labels, (0, 1, 2)), labels)
+    admit(guard, ask(1, labels, (0, 1, 2)), labels)
     account.spend(guard.ranks)
     assert guard.leakage is not None
     assert guard.leakage.count == 4, "two directions of each of two segments"
@@ -292,7 +290,7 @@ def test_the_command_shows_and_resets_only_when_told(kit: Path) -> None:
     assert code != 0
     assert "not confirmed; nothing was reset" in text
     assert "give --reset too" in run(kit, "--only", "aa")[1]
-    assert "fits 0 entries" in run(kit, "--reset", "--only", "cc", "--yes")[1]
+    assert "matches 0 entries" in run(kit, "--reset", "--only", "cc", "--yes")[1]
     assert [e.ranks for e in budget.read(kit / "state").values()] == [4, 99]
     assert run(kit, "--reset", "--only", "aa", answer="y\n")[0] == 0
     assert [e.ranks for e in budget.read(kit / "state").values()] == [0, 99]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 from fractions import Fraction
 from typing import Any
 
@@ -12,10 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from secfc import centers, federation, plan
-from secfc.centers import Opened
+from secfc.agreement import plan
+from secfc.coding.field import Words
 from secfc.errors import InvalidInput, Malformed
-from secfc.field import Words
+from secfc.privacy import centers
+from secfc.privacy.centers import Centers
+from tests import holders
 
 calm = settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
 
@@ -32,8 +33,7 @@ def job(
     rng = np.random.default_rng(seed)
     rows = rng.integers(-agreed.eta, agreed.eta + 1, size=(len(labels), agreed.wishes.features))
     parts = np.array_split(rows, agreed.wishes.clients)
-    edges = np.cumsum([0, *map(len, parts)])
-    members = federation.share(agreed, parts, [np.arange(a, b) for a, b in itertools.pairwise(edges)])
+    members = holders.share(agreed, parts)
     sizes = np.bincount(labels[labels >= 0], minlength=agreed.wishes.clusters)
     clusters = centers.large_enough(sizes, 1)
     return rows, sizes, clusters, {m.index: m.centers(labels, clusters) for m in members}
@@ -115,7 +115,7 @@ def test_with_exactly_l_plus_t_an_impossible_sum_is_noticed() -> None:
     st.integers(-60, 60),
 )
 def test_means_are_the_nearest_float64(pairs: list[tuple[int, int]], precision: int) -> None:
-    opened = Opened(tuple(range(len(pairs))), tuple(s for s, _ in pairs), tuple((x,) for _, x in pairs), precision)
+    opened = Centers(tuple(range(len(pairs))), tuple(s for s, _ in pairs), tuple((x,) for _, x in pairs), precision)
     for (size, x), mean in zip(pairs, opened.means()[:, 0].tolist(), strict=True):
         exact = Fraction(x, size) / Fraction(2) ** precision
         error = abs(Fraction(mean) - exact)
@@ -124,11 +124,11 @@ def test_means_are_the_nearest_float64(pairs: list[tuple[int, int]], precision: 
 
 
 def test_a_mean_beyond_float64_is_infinite() -> None:
-    assert Opened((0,), (1,), ((-(1 << 1100),),), 0).means().tolist() == [[-np.inf]]
+    assert Centers((0,), (1,), ((-(1 << 1100),),), 0).means().tolist() == [[-np.inf]]
 
 
 def test_the_table_reads_back_as_the_same_numbers() -> None:
-    opened = Opened((0, 3), (3, 7), ((1, -5), (2, 10**9)), 4)
+    opened = Centers((0, 3), (3, 7), ((1, -5), (2, 10**9)), 4)
     lines = list(csv.reader(opened.table(["age, years", "x"]).splitlines()))
     assert lines[0] == ["cluster", "size", "age, years", "x"]
     assert opened.table(["size", "x"]).startswith("cluster,secfc_size,size,x\n")

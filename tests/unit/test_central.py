@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from secfc import central
-from secfc.coins import Coins
 from secfc.errors import DataError, InvalidInput
+from secfc.kmeans import central
+from secfc.kmeans.coins import Coins
 from tests import reference
 
 STARTS = ("k-means++", "random", "separation")
@@ -47,6 +47,30 @@ def check(rows: np.ndarray, k: int, **keywords: object) -> central.Central:  # t
 @given(matrices(), st.integers(1, 5), st.sampled_from(STARTS), st.integers(0, 1 << 20))
 def test_every_round_is_the_references(rows: np.ndarray, k: int, start: str, seed: int) -> None:  # type: ignore[type-arg]
     assert check(rows, min(k, len(rows)), start=start, coins=Coins(b"%d" % seed)).converged
+
+
+@calm
+@given(
+    matrices(),
+    st.integers(1, 5),
+    st.sampled_from(STARTS),
+    st.integers(1, 4),
+    st.integers(32, 64),
+    st.integers(0, 1 << 20),
+)
+def test_other_rules(rows: np.ndarray, k: int, start: str, tries: int, bits: int, seed: int) -> None:  # type: ignore[type-arg]
+    """Empty clusters filled from the largest, greedy k-means++, and draws of fewer bits."""
+    coins, k = Coins(b"%d" % seed), min(k, len(rows))
+    found = central.run(
+        rows, k, start=start, coins=coins, empties="largest", draw_bits=bits, candidates=tries, max_rounds=30
+    )
+    steps = reference.run(reference.as_rows(rows), k, start, coins, None, 30, "largest", bits, tries)
+    assert [labels.tolist() for labels in found.history] == [step.labels for step in steps if step.phase == "lloyd"]
+
+
+def test_an_unknown_rule() -> None:
+    with pytest.raises(InvalidInput, match="empties must be one of furthest, largest"):
+        central.run(np.zeros((3, 1), dtype=np.int64), 2, empties="nearest")
 
 
 @calm

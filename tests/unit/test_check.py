@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -15,11 +16,13 @@ import grpc
 import pytest
 from click.testing import CliRunner, Result
 
-from secfc import authority as authorities
-from secfc import config, tlsprobe
-from secfc.commands import check
-from secfc.config import Federation
-from secfc.provision import provision
+from secfc.agreement import federation as federations
+from secfc.agreement.federation import Federation
+from secfc.pki import authority as authorities
+from secfc.pki import probe
+from secfc.pki.provision import provision
+from secfc_client.commands import check
+from secfc_client.commands.checks import network
 from tests.unit.test_status import PATIENCE, Fake, make_federation, on_a_terminal, reply, serving
 
 KIT = ["files", "key permissions", "key matches", "chain", "dates", "identity", "roster", "plan"]
@@ -117,14 +120,34 @@ class TestClient:
         with serving(kits / "a"):
             failed = failures(found(kits / "a"))
         assert list(failed) == ["own port"]
-        assert "something (perhaps a running secfc-client) listens on it" in failed["own port"]
+        assert "something (perhaps a running secfc-client) is listening on it" in failed["own port"]
 
     def test_another_federation_file(self, up: Fake, kits: Path, federation: Federation) -> None:
         up.answers.append(reply(federation, federation_digest=b"\1" * 32))
         up.answers.popleft()
         failed = failures(found(kits / "a"))
         assert list(failed) == ["same federation"]
-        assert federation.digest().hex()[:12] in failed["same federation"]
+        assert federation.agreed().hex()[:12] in failed["same federation"]
+
+    @pytest.mark.parametrize(
+        ("who", "what", "words"),
+        [
+            ({}, {"k": 3}, "differs from ours in [job] only (digest "),
+            ({"dropouts": 1}, {}, "differs from ours in who takes part or in the guarantees, not in [job] (digest "),
+            (
+                {"dropouts": 1},
+                {"k": 3},
+                "differs from ours in [job], and in who takes part or in the guarantees (digest ",
+            ),
+        ],
+    )
+    def test_which_part_of_the_file_differs(
+        self, up: Fake, kits: Path, federation: Federation, who: dict[str, int], what: dict[str, int], words: str
+    ) -> None:
+        other = dataclasses.replace(federation, **who, job=dataclasses.replace(federation.job, **what))
+        up.answers.append(reply(federation, federation_digest=other.agreed(), job_digest=other.job.digest()))
+        up.answers.popleft()
+        assert words in failures(found(kits / "a"))["same federation"]
 
     def test_a_server_that_does_not_tell_its_digest(self, up: Fake, kits: Path, federation: Federation) -> None:
         up.answers.append(reply(federation, federation_digest=b""))
@@ -184,7 +207,7 @@ class TestServerAway:
 
     def test_name_does_not_resolve(self, kits: Path) -> None:
         file = kits / "a" / "federation.toml"
-        federation = config.load(file)
+        federation = federations.load(file)
         file.write_text(file.read_text().replace(federation.server.address, "nowhere.invalid:7000"))
         failed = failures(found(kits / "a"))
         assert list(failed) == ["server name"]
@@ -196,14 +219,14 @@ class TestServerAway:
         assert list(failed) == ["server tls"]
 
     def test_a_hanging_resolver_does_not_hold_up_the_check(self, kits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(tlsprobe, "probe", lambda *_: time.sleep(PATIENCE))
-        monkeypatch.setattr(check, "GRACE", 0.1)
+        monkeypatch.setattr(probe, "probe", lambda *_: time.sleep(PATIENCE))
+        monkeypatch.setattr(network, "GRACE", 0.1)
         begin = time.monotonic()
         lines = found(kits / "a", "--timeout", "0.2")
         assert time.monotonic() - begin < PATIENCE / 2
         assert list(failures(lines)) == ["server"]
         assert lines["client b"][0] == lines["client c"][0] == "warn"
-        assert "DNS hangs" in lines["client b"][1]
+        assert "DNS probably hangs" in lines["client b"][1]
 
 
 class TestKit:
@@ -221,7 +244,7 @@ class TestKit:
         short = provision(federation, tmp_path / "short", days=10).ca.parent
         status, detail = found(short / "server")["dates"]
         assert status == "warn"
-        assert "9 days left; ask whoever provisions for a new kit" in detail
+        assert "9 days left; ask whoever provisions the federation for a new kit" in detail
 
     def test_key_permissions(self, kits: Path) -> None:
         (kits / "a" / "key.pem").chmod(0o644)
@@ -268,10 +291,10 @@ class TestPolicy:
         assert "asks for distances to single rows; it needs 1" in detail
 
     def test_a_file_that_is_wrong(self, kits: Path) -> None:
-        (kits / "a" / "policy.toml").write_text("max_round = 5\n")
+        (kits / "a" / "policy.toml").write_text("max_request = 5\n")
         status, detail = found(kits / "a")["policy"]
         assert status == "fail"
-        assert "unknown key 'max_round'; did you mean \"max_rounds\"?" in detail
+        assert "unknown key 'max_request'; did you mean \"max_requests\"?" in detail
 
     def test_the_server_has_none(self, kits: Path, tmp_path: Path) -> None:
         result = run(kits / "server", "--policy", str(tmp_path / "policy.toml"))
@@ -293,13 +316,13 @@ class TestServer:
 
     def test_bind_is_not_ours(self, kits: Path) -> None:
         file = kits / "server" / "federation.toml"
-        bind = config.load(file).server.bind
+        bind = federations.load(file).server.bind
         file.write_text(file.read_text().replace(f'bind = "{bind}"', 'bind = "192.0.2.1:7000"'))
         assert "not this machine's" in failures(found(kits / "server"))["own port"]
 
     def test_a_clients_name_does_not_resolve(self, kits: Path) -> None:
         file = kits / "server" / "federation.toml"
-        address = config.load(file).client("b").address
+        address = federations.load(file).client("b").address
         file.write_text(file.read_text().replace(f'address = "{address}"', 'address = "nowhere.invalid:7000"'))
         lines = found(kits / "server")
         assert failures(lines) == {}
@@ -328,7 +351,7 @@ class TestData:
     def test_another_order_than_agreed(self, kits: Path) -> None:
         lines = self.lines(kits, ROWS, "--features", "y, x")
         assert lines["data"][0] == "fail"
-        assert "in another order the features of federation.toml, 'x', 'y'" in lines["data"][1]
+        assert "in another order than the features of federation.toml, 'x', 'y'" in lines["data"][1]
 
     def test_out_of_bounds(self, kits: Path) -> None:
         lines = self.lines(kits, "x,y\n0.5,0.5\n0.5,7.25\n")

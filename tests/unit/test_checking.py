@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -13,14 +16,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from secfc import checking, kernels, prg
-from secfc.checking import Check
-from secfc.decoding import Decoder, Distances
-from secfc.distances import Shape
+from secfc.coding import kernels, prg
+from secfc.coding.field import Field, Layout, Words
+from secfc.coding.lagrange import Code
 from secfc.errors import InvalidInput, JobFailed, Malformed
-from secfc.field import Field, Layout, Words
-from secfc.lagrange import Code
+from secfc.kmeans.decoding import Decoder, Distances
+from secfc.kmeans.distances import Shape
+from secfc.privacy import checking
+from secfc.privacy.checking import Check
 
+ROOT = Path(__file__).parents[2]
 Values = list[npt.NDArray[np.int64]]  # one matrix (rows, width) a lane
 
 
@@ -253,18 +258,65 @@ def test_combinations_are_exact(rows: int, width: int) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 6), st.integers(0, 3), st.data())
-def test_the_recurrence_is_the_product_over_the_wrong_places(wrong: int, more: int, data: st.DataObject) -> None:
+@given(st.integers(0, 6), st.integers(1, 3), st.data())
+def test_the_locator_is_the_product_over_the_wrong_places(wrong: int, more: int, data: st.DataObject) -> None:
     p = Field.of(1).primes[0]
     places = data.draw(st.lists(st.integers(1, p - 1), min_size=wrong, max_size=wrong, unique=True))
-    sizes = data.draw(st.lists(st.integers(1, p - 1), min_size=wrong, max_size=wrong))
-    checks = [
-        sum(e * pow(x, power, p) for e, x in zip(sizes, places, strict=True)) % p for power in range(2 * wrong + more)
-    ]
+    checks = sums_of_powers(p, {x: data.draw(st.integers(1, p - 1)) for x in places}, 2 * wrong + more)
     expected = [1]
     for x in places:
         expected = [(a - x * b) % p for a, b in zip([*expected, 0], [0, *expected], strict=True)]
-    assert checking.shortest_recurrence(p, checks) == expected
+    locator, roots = checking._locator(p, places or [1], checks)
+    assert locator == expected
+    assert roots == tuple(range(wrong))
+
+
+def sums_of_powers(p: int, sizes: dict[int, int], count: int) -> list[int]:
+    return [sum(size * pow(x, power, p) for x, size in sizes.items()) % p for power in range(count)]
+
+
+def by_trial(p: int, nodes: list[int], checks: list[int]) -> tuple[int, ...]:
+    """The fewest nodes, at most half as many as there are checks, that values of theirs alone explain; none if none do."""
+    for size in range(len(checks) // 2 + 1):
+        for chosen in itertools.combinations(range(len(nodes)), size):
+            rest = checks
+            for i in chosen:
+                rest = [(b - nodes[i] * a) % p for a, b in itertools.pairwise(rest)]
+            if not any(rest):
+                return chosen
+    return ()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from([11, *Field.of(2).primes]), st.integers(1, 7), st.data())
+def test_who_is_wrong_is_what_trying_all_sets_finds(p: int, count: int, data: st.DataObject) -> None:
+    """Also where no set explains the checks: too many wrong values, a few checks that are off, or arbitrary ones."""
+    nodes = data.draw(st.lists(st.integers(1, p - 1), min_size=count, max_size=count, unique=True))
+    wrong = data.draw(st.sets(st.sampled_from(nodes)))
+    checks = sums_of_powers(p, {x: data.draw(st.integers(1, p - 1)) for x in wrong}, data.draw(st.integers(1, 6)))
+    for at in data.draw(st.sets(st.integers(0, len(checks) - 1), max_size=2)):
+        checks[at] = data.draw(st.integers(0, p - 1))
+    assert checking.located(p, nodes, checks) == by_trial(p, nodes, checks)
+
+
+@pytest.mark.parametrize("first", [1, 5])
+def test_a_recurrence_longer_than_its_polynomial_names_nobody(first: int) -> None:
+    """Of α^l, with another first term, the polynomial is that of α alone, and the recurrence one longer."""
+    p, alpha = Field.of(1).primes[0], 1234
+    checks = sums_of_powers(p, {alpha: 7}, 6)
+    assert checking.located(p, [99, alpha], checks) == (1,)
+    checks[0] += first
+    assert checking.located(p, [99, alpha], checks) == ()
+    assert checking.located(p, [99, alpha], [first, 0, 0, 0]) == ()
+
+
+def test_honest_uploads_never_load_galois() -> None:
+    code = (
+        "import sys\nfrom tests.unit.test_checking import honest\nassert honest(5, 1, 1, 5).check().liars(1) == ()\n"
+        "print('numba' in sys.modules, 'galois' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["True", "False"]
 
 
 def test_a_check_refuses_what_it_cannot_decide() -> None:

@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from secfc import kernels, local, provision
-from secfc.commands import budget
+from secfc import local
+from secfc.coding import kernels
 from secfc.errors import ConfigError, Unavailable
 from secfc.lock import Lock
+from secfc.pki import provision
+from secfc.protocol.effects import Put
 from secfc_client.__main__ import command
+from secfc_client.commands import budget
 from secfc_client.store import Store
 
 
@@ -24,7 +27,7 @@ class Joining(Exception):
 
 @pytest.fixture
 def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    def joining() -> NoReturn:
+    def joining(**_: bool) -> NoReturn:
         raise Joining
 
     monkeypatch.setattr(kernels, "warm", joining)
@@ -54,8 +57,10 @@ def test_without_a_policy_the_log_says_so(kit: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_log_says_which_rules_hold(kit: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (kit / "policy.toml").write_text("max_rounds = 60\nsmallest_cluster = 1\n")
-    assert f"policy in force  file={kit}/policy.toml  rules=max_rounds = 60\n" in said(kit, capsys, "--require-policy")
+    (kit / "policy.toml").write_text("max_requests = 60\nsmallest_cluster = 1\n")
+    assert f"policy in force  file={kit}/policy.toml  rules=max_requests = 60\n" in said(
+        kit, capsys, "--require-policy"
+    )
     (kit / "policy.toml").write_text("")
     assert f"policy in force  file={kit}/policy.toml  rules=the defaults\n" in said(kit, capsys, "--require-policy")
 
@@ -84,7 +89,7 @@ def test_a_second_client_with_the_same_state_is_told_so_and_touches_nothing(kit:
     """With --new it would have removed the secrets and shares of a job under way."""
     store = Store(kit / "state")
     store.secrets(bytes(32), np.zeros((2, 2), dtype=np.int64))
-    store.note_joined()
+    store.put([Put("joined", b"")])
     before = {path: path.read_bytes() for path in (kit / "state").iterdir()}
     lock = Lock(kit / "state", "secfc-client")
     for options in ((), ("--new",)):

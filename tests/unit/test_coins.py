@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secfc.coins import Coins
 from secfc.errors import InvalidInput
+from secfc.kmeans.coins import Coins
 
 COINS = Coins(b"seed")
 
@@ -80,7 +80,10 @@ def test_nothing_is_below_zero(bound: int) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    ["import secfc", "import secfc.plan; secfc.plan.make(secfc.plan.Wishes(5, 1, 3, 4, 100, 1.0, 10)).cost()"],
+    [
+        "import secfc",
+        "from secfc.agreement import plan; plan.make(plan.Wishes(5, 1, 3, 4, 100, 1.0, 10)).cost()",
+    ],
 )
 def test_importing_and_planning_load_nothing_heavy(statement: str) -> None:
     """numba, galois and scikit-learn are loaded when first needed."""

@@ -10,9 +10,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from secfc import config
-from secfc.config import Federation
-from tests.protocol.joined import make_federation
+from secfc.agreement import federation as federations
+from secfc.agreement.federation import Federation
+from tests.parties import make_federation
 
 STEPS = Path(__file__).parents[2] / "deploy" / "compose"
 PARTIES = ("server", "client-1", "client-2")
@@ -168,5 +168,5 @@ def test_a_number_of_features_or_their_names(
 ) -> None:
     settings(monkeypatch, FEATURES=features)
     made: Federation = compose.provision.wanted()
-    assert made.feature_names == names
-    assert config.parse(config.dumps(made), "") == made
+    assert made.job.feature_names == names
+    assert federations.parse(federations.dumps(made), "") == made

@@ -108,7 +108,8 @@ def test_the_agreed_columns_are_found_by_name_in_any_order(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("chosen", "words"), [(["a", "b"], "in another order"), (["c", "a"], "which are not"), (["b"], "which are not")]
+    ("chosen", "words"),
+    [(["a", "b"], "in another order than"), (["c", "a"], "which are not"), (["b"], "which are not")],
 )
 def test_a_site_cannot_choose_other_columns_than_the_agreed(tmp_path: Path, chosen: list[str], words: str) -> None:
     path = put(tmp_path, "a,note,b,c\n1,x,2,3\n")

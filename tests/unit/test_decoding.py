@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from secfc.decoding import Decoder, Distances
-from secfc.distances import Shape
+from secfc.coding.field import Field, Layout
+from secfc.coding.lagrange import Code
 from secfc.errors import InvalidInput, JobFailed, Malformed, OutOfTurn
-from secfc.field import Field, Layout
-from secfc.lagrange import Code
+from secfc.kmeans.decoding import Decoder, Distances
+from secfc.kmeans.distances import Shape
 
 
 def random_upload(layout: Layout, seed: int) -> np.ndarray:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from secfc.decoding import Decoder, Distances
-from secfc.distances import CodedClusters, Shape
+from secfc.coding.field import Field
+from secfc.coding.lagrange import Code
+from secfc.coding.sharing import CodedRows, ShareSet
 from secfc.errors import InvalidInput
-from secfc.field import Field
-from secfc.lagrange import Code
-from secfc.sharing import CodedRows, ShareSet
+from secfc.kmeans.decoding import Decoder, Distances
+from secfc.kmeans.distances import CodedClusters, Shape
 from tests import reference
 
 SEED = bytes(32)

@@ -71,7 +71,7 @@ def test_ours_is_called_secfc_kmeans() -> None:
 def test_a_folder_of_our_name_does_not_hide_the_package(tmp_path: Path) -> None:
     """As in the folder above a clone that is called secfc."""
     (tmp_path / "secfc" / "docs").mkdir(parents=True)
-    code = "import secfc.cli, secfc_client, secfc_server; print(secfc.__version__)"
+    code = "import secfc, secfc_client.cli, secfc_server; print(secfc.__version__)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )

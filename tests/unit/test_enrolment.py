@@ -16,11 +16,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import NameOID
 
-from secfc import acceptance, config, enrolment, kit, provision, signedroster
-from secfc import authority as authorities
-from secfc.cli import group
+from secfc.agreement import federation as federations
 from secfc.errors import ConfigError
-from secfc.provision import Authority
+from secfc.pki import acceptance, enrolment, kit, provision, signedroster
+from secfc.pki import authority as authorities
+from secfc.pki.provision import Authority
+from secfc_client.cli import group
 from tests.unit.test_provision import FEDERATION, TEXT, certificate, cheap_scrypt, mode  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.usefixtures("cheap_scrypt")
@@ -116,9 +117,9 @@ def pem_of(
 GOOD = {
     NameOID.ORGANIZATION_NAME: "trial",
     NameOID.COMMON_NAME: "a",
-    NameOID.SERIAL_NUMBER: FEDERATION.digest().hex(),
+    NameOID.SERIAL_NUMBER: FEDERATION.agreed().hex(),
 }
-STRANGE = dataclasses.replace(FEDERATION, k=1)
+STRANGE = dataclasses.replace(FEDERATION, job=dataclasses.replace(FEDERATION.job, k=1))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ STRANGE = dataclasses.replace(FEDERATION, k=1)
         ({NameOID.COMMON_NAME: "zebra"}, "is not a client of trial"),
         ({NameOID.COMMON_NAME: "ca"}, "is not a client of trial"),
         ({NameOID.ORGANIZATION_NAME: "other"}, "another federation than trial"),
-        ({NameOID.SERIAL_NUMBER: STRANGE.digest().hex()}, "a enrolled with another federation.toml"),
+        ({NameOID.SERIAL_NUMBER: STRANGE.agreed().hex()}, "a enrolled with another federation.toml"),
     ],
 )
 def test_requests_for_something_else(changed: dict[x509.ObjectIdentifier, str], complaint: str) -> None:
@@ -165,7 +166,7 @@ def test_authorities_that_are_none(tmp_path: Path, authority: Path) -> None:
     with pytest.raises(ConfigError, match="not valid now"):
         authorities.load(authority, "trial", lambda: "", datetime.now(UTC) + timedelta(days=4000))
     (authority / "ca.key").chmod(0o640)
-    with pytest.raises(ConfigError, match="others than its owner have access"):
+    with pytest.raises(ConfigError, match="users other than its owner have access"):
         opened(authority)
     (authority / "ca.key").unlink()
     descriptor = os.open(authority / "ca.key", os.O_WRONLY | os.O_CREAT, 0o600)
@@ -343,7 +344,7 @@ def test_commands(tmp_path: Path) -> None:
     complete = run("accept", "--kit", at(tmp_path / "kit"), "--answer", at(tmp_path / "answer"), *heard)
     assert "the kit of b" in complete
     assert kit.load(tmp_path / "kit").party_name == "b"
-    assert config.load(tmp_path / "answer" / "federation.toml") == FEDERATION
+    assert federations.load(tmp_path / "answer" / "federation.toml") == FEDERATION
     text = run("enroll", toml, "--as", "a", "--out", at(tmp_path / "other"))
     shown = enrolment.read_request((tmp_path / "other" / kit.REQUEST).read_bytes(), FEDERATION).fingerprint
     assert shown in text

@@ -10,8 +10,9 @@ from sklearn.datasets import load_iris, make_blobs
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import check_estimator
 
-from secfc import SecureKMeans, fixedpoint
+from secfc import SecureKMeans
 from secfc.errors import DataError, InvalidInput, PlanError
+from secfc.kmeans import fixedpoint
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_finished_cell_is_not_run_twice(tmp_path: Path) -> None:
 
 def test_an_interrupted_table_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = tables.measure("some", [small()], 1, 0, tmp_path)
-    monkeypatch.setattr(tables.federation, "run", lambda *_, **__: pytest.fail("a finished cell was run again"))
+    monkeypatch.setattr(tables.memory, "run", lambda *_, **__: pytest.fail("a finished cell was run again"))
     assert tables.measure("some", [small()], 1, 0, tmp_path) == first
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from secfc import field as module
-from secfc.decoding import Distances
+from secfc.coding import field as module
+from secfc.coding.field import EXACT_TERMS, MAX_LANES, Field, Layout
 from secfc.errors import InvalidInput, Malformed, RangeError
-from secfc.field import EXACT_TERMS, MAX_LANES, Field, Layout
+from secfc.kmeans.decoding import Distances
 from tests.oracle import flat_order, in_galois, words_of
 
 calm = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
@@ -115,8 +115,8 @@ def test_from_ints_takes_unsigned_and_refuses_fractions() -> None:
 @pytest.mark.parametrize("lanes", [1, 2, 3, 4, 5, 6, 16])
 def test_mixed_radix_at_the_edge_of_q(lanes: int) -> None:
     """Digits of Q − 1, Q − 2, 0, … are right, and give the number back: no lane is lost in Garner's algorithm."""
-    from secfc.decoding import Decoder
-    from secfc.distances import Shape
+    from secfc.kmeans.decoding import Decoder
+    from secfc.kmeans.distances import Shape
 
     field = Field.of(lanes)
     q = field.modulus
@@ -146,17 +146,6 @@ def test_matmul_against_galois(lanes: int) -> None:
     for lane, p in enumerate(field.primes):
         assert (in_galois(p, got[lane]) == in_galois(p, left[lane]) @ in_galois(p, right[lane])).all()
         assert np.abs(got[lane]).max() <= p // 2 + 2
-
-
-@pytest.mark.parametrize("lanes", [1, 3, 6])
-def test_weighted_sum_against_galois(lanes: int) -> None:
-    field = Field.of(lanes)
-    weights, values = random_residues(field, 9, seed=1), random_residues(field, 9, 3, 2, seed=2)
-    got = field.weighted_sum(weights, values)
-    assert got.shape == (lanes, 3, 2)
-    for lane, p in enumerate(field.primes):
-        expected = in_galois(p, weights[lane]) @ in_galois(p, values[lane].reshape(9, 6))
-        assert (in_galois(p, got[lane].reshape(6)) == expected).all()
 
 
 @pytest.mark.parametrize("inner", [8190, 8191, 8192, 8193, 16382, 16383, 16384, 20000])
@@ -219,7 +208,6 @@ def test_reduce_at_the_edge_it_promises() -> None:
         lambda f: f.to_ints(np.zeros((3, 1))),
         lambda f: f.reduce(np.zeros((2, 4))[:, ::2]),
         lambda f: f.reduce(np.zeros((2, 4), dtype=np.int64)),
-        lambda f: f.weighted_sum(np.zeros((2, 3)), np.zeros((2, 4, 1))),
     ],
 )
 def test_wrong_shapes_are_refused(call: object) -> None:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from secfc.coding.field import Field
 from secfc.errors import DataError, InvalidInput
-from secfc.field import Field
-from secfc.fixedpoint import PRECISION_RANGE, dequantise, quantise, scaled_bound
+from secfc.kmeans.fixedpoint import PRECISION_RANGE, dequantise, quantise, scaled_bound
 
 
 @settings(deadline=None)

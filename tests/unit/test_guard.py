@@ -11,17 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secfc import federation
-from secfc.coins import Coins
-from secfc.decoding import Distances
-from secfc.distances import Labels
+from secfc.agreement.policy import Policy
 from secfc.errors import ConfigError, Malformed, OutOfTurn, Refused, SecfcError, WentBack
-from secfc.events import RoundRequest
-from secfc.leakage import Leakage
-from secfc.lloyd import Clustering, Phase, Request
-from secfc_client.guard import Guard
-from secfc_client.policy import Policy
-from tests.protocol.joined import deal, digest_of, make_federation, plan_of, unchanged
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.decoding import Distances
+from secfc.kmeans.distances import Labels
+from secfc.kmeans.lloyd import Clustering, Question, Step, solve
+from secfc.privacy.leakage import Leakage
+from secfc.protocol.client.guard import Guard
+from secfc.protocol.messages import RoundRequest
+from tests.parties import Rows, deal, digest_of, make_federation, plan_of, unchanged
 
 K, ROWS, FEATURES = 3, 24, 5
 SESSION, SHARES, KEY = b"s" * 32, b"x" * 32, b"k" * 32
@@ -37,12 +36,20 @@ def guard(seeding: str = "random", policy: Policy | None = None, kept: bytes = b
 
 def ask(number: int, labels: Labels, columns: Sequence[int] | None = None, attempt: int = 1) -> RoundRequest:
     wanted = np.unique(labels[labels >= 0]).tolist() if columns is None else columns
-    return RoundRequest(number, attempt, (0, 1, 2), tuple(wanted), digest_of(labels), 0, 60.0)
+    return RoundRequest(number, attempt, (0, 1, 2), tuple(wanted), digest_of(labels), 60.0)
+
+
+def admit(one: Guard, request: RoundRequest, labels: Labels) -> None:
+    """As a client does: examine, count on a thread, admit."""
+    with unchanged(one):
+        admission = one.examine(request, labels)
+    if admission is not None:
+        one.admit(admission, admission.count())
 
 
 def refused(one: Guard, request: RoundRequest, labels: Labels, error: type[SecfcError], words: str) -> None:
     with unchanged(one), pytest.raises(error, match=words) as caught:
-        one.admit(request, labels)
+        admit(one, request, labels)
     assert caught.type is error
 
 
@@ -61,23 +68,34 @@ def chosen(*rows: int) -> Labels:
 # --- an honest server ----------------------------------------------------------------------------------------------------
 
 
-def honest(start: str, seed: int, forget_at: set[int]) -> Iterator[Request]:
-    """Every request of a job; at the given numbers the server is restarted after it asked once."""
-    rows = deal(seed, [8, 9, 7], FEATURES, spread=4)
-    made = plan_of(make_federation(3, features=FEATURES, seeding=start))
-    members = federation.share(made, rows, np.split(np.arange(ROWS), [8, 17]))
-    machine = Clustering(ROWS, K, start=start, coins=Coins(bytes([seed])))
-    distances = Distances(made.field, ROWS, K)
-    while machine.phase is not Phase.DONE:
+def honest(start: str, seed: int, forget_at: set[int]) -> Iterator[Question]:
+    """Every question of a job; at the given numbers the server is restarted after it asked once."""
+    rows = np.concatenate(deal(seed, [8, 9, 7], FEATURES, spread=4))
+    field = plan_of(make_federation(3, features=FEATURES, seeding=start)).field
+
+    def begin() -> Clustering:
+        return Clustering(ROWS, K, start=start, coins=Coins(bytes([seed])))
+
+    machine, distances = begin(), Distances(field, ROWS, K)
+    while machine.step is not Step.DONE:
         if machine.number in forget_at:
-            yield machine.request
-            machine.forget()
-            distances = Distances(made.field, ROWS, K)
-        request = machine.request
-        yield request
-        uploads = {j: members[j].answer(request, bytes(32), (0, 1, 2), 1) for j in range(3)}
-        federation.decode(made, request, uploads, distances)
-        machine.absorb(distances)
+            yield machine.question
+            state, machine, distances = machine.state(), begin(), Distances(field, ROWS, K)
+            machine.resume(state)
+        question = machine.question
+        yield question
+        decode(question, rows, distances)
+        machine.absorb(solve(question, distances))
+
+
+def decode(question: Question, rows: Rows, distances: Distances) -> None:
+    """What the responders' uploads show: |S_h|²·‖x − μ_h‖², in mixed radix."""
+    for h in question.columns:
+        members = question.labels == h
+        scaled = int(members.sum()) * rows - rows[members].sum(axis=0)
+        left = (scaled**2).sum(axis=1)
+        for lane, prime in enumerate(distances.field.primes):
+            left, distances.digits[lane, :, h] = np.divmod(left, prime)
 
 
 @settings(max_examples=25, deadline=None)
@@ -92,11 +110,11 @@ def test_an_honest_server_is_never_refused(start: str, seed: int, forget_at: set
     mine, meter = guard(start), Leakage(ROWS, FEATURES)
     for attempt, request in enumerate(honest(start, seed, forget_at), start=1):
         asked = ask(request.number, request.labels, request.columns, attempt)
-        mine.admit(asked, request.labels)
+        admit(mine, asked, request.labels)
         meter = meter.after(request.labels, request.columns)
         if request.number in restart_at:
             mine = guard(start, kept=mine.kept())
-        mine.admit(asked, request.labels)
+        admit(mine, asked, request.labels)
         assert mine.leakage is not None
         assert mine.leakage.count == meter.count
 
@@ -106,7 +124,7 @@ def test_an_honest_server_is_never_refused(start: str, seed: int, forget_at: set
 
 def test_a_number_keeps_its_assignment_and_columns() -> None:
     one, labels = guard(), partition()
-    one.admit(ask(4, labels, (0, 2)), labels)
+    admit(one, ask(4, labels, (0, 2)), labels)
     for mine in (one, guard(kept=one.kept())):  # a restarted client knows it too
         other = partition(1)
         refused(mine, ask(4, other, (0, 2)), other, OutOfTurn, "something else than before as round 4, attempt 1")
@@ -117,26 +135,26 @@ def test_a_number_keeps_its_assignment_and_columns() -> None:
         refused(mine, ask(4, labels, (0, 1), attempt=2), labels, OutOfTurn, "repeats round 4 with other columns")
         refused(mine, ask(3, labels, attempt=9), labels, WentBack, "goes back to an earlier round")
         refused(mine, ask(0, labels), labels, WentBack, "goes back to an earlier round")
-        mine.admit(ask(4, labels, (0, 2)), labels)
-        mine.admit(ask(4, labels, (0, 2), attempt=2), labels)
-        mine.admit(ask(4, labels, (0, 1, 2), attempt=1 << 16), labels)
+        admit(mine, ask(4, labels, (0, 2)), labels)
+        admit(mine, ask(4, labels, (0, 2), attempt=2), labels)
+        admit(mine, ask(4, labels, (0, 1, 2), attempt=1 << 16), labels)
         refused(mine, ask(4, labels, (0, 2), attempt=1), labels, WentBack, "goes back to an earlier round")
 
 
 def test_another_session_numbers_anew() -> None:
     one, labels = guard(), partition()
-    one.admit(ask(7, labels), labels)
+    admit(one, ask(7, labels), labels)
     refused(one, ask(1, labels), labels, WentBack, "goes back")
     one.begin(b"t" * 32, SHARES, ROWS, KEY)
-    one.admit(ask(1, labels), labels)
+    admit(one, ask(1, labels), labels)
 
 
 def test_no_more_rounds_than_agreed() -> None:
     one, labels = guard(max_rounds=5), partition()
-    one.admit(ask(5, labels), labels)
+    admit(one, ask(5, labels), labels)
     refused(one, ask(6, labels), labels, OutOfTurn, "beyond max_rounds = 5 of federation.toml")
     seeded = guard("k-means++", max_rounds=5)
-    seeded.admit(ask(K + 5, labels), labels)
+    admit(seeded, ask(K + 5, labels), labels)
     refused(seeded, ask(K + 6, labels), labels, OutOfTurn, "beyond max_rounds")
 
 
@@ -156,7 +174,7 @@ def test_a_partition_leaves_no_row_out() -> None:
         for number in (first, first + 2):
             refused(guard(seeding), ask(number, left_out), left_out, Malformed, "leaves rows out")
             refused(guard(seeding), ask(number, chosen(2)), chosen(2), Malformed, "leaves rows out")
-    guard("separation").admit(ask(K + 2, left_out), left_out)
+    admit(guard("separation"), ask(K + 2, left_out), left_out)
     refused(guard("k-means++"), ask(K + 2, left_out), left_out, Malformed, "leaves rows out")
 
 
@@ -176,50 +194,50 @@ def test_the_second_request_of_the_seeding_knows_two_rows(labels: Labels, column
 
 def test_the_seeding_grows_by_one_and_exchanges_nothing() -> None:
     one = guard("k-means++")
-    one.admit(ask(1, chosen(7)), chosen(7))
+    admit(one, ask(1, chosen(7)), chosen(7))
     refused(one, ask(2, chosen(8, 9), (1,)), chosen(8, 9), OutOfTurn, "exchanges rows")
     refused(one, ask(2, chosen(9, 7), (1,)), chosen(9, 7), OutOfTurn, "exchanges rows")
-    one.admit(ask(2, chosen(7, 9), (1,)), chosen(7, 9))
+    admit(one, ask(2, chosen(7, 9), (1,)), chosen(7, 9))
     restarted = guard("k-means++", kept=one.kept())
     for mine in (one, restarted):
         refused(mine, ask(3, chosen(7, 8, 9), (2,)), chosen(7, 8, 9), OutOfTurn, "exchanges rows")
         refused(
             mine, ask(3, chosen(7, 9, 8), (0, 2)), chosen(7, 9, 8), Malformed, "newest row are asked for, or to all"
         )
-        mine.admit(ask(3, chosen(7, 9, 8), (2,)), chosen(7, 9, 8))
+        admit(mine, ask(3, chosen(7, 9, 8), (2,)), chosen(7, 9, 8))
 
 
 # --- the policy ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_policy_limits_requests() -> None:
-    one, labels = guard(policy=Policy(max_rounds=3)), partition()
-    one.admit(ask(3, labels), labels)
-    refused(one, ask(4, labels), labels, Refused, r"policy\.toml: max_rounds = 3, and this is request 4")
+    one, labels = guard(policy=Policy(max_requests=3)), partition()
+    admit(one, ask(3, labels), labels)
+    refused(one, ask(4, labels), labels, Refused, r"policy\.toml: max_requests = 3, and this is request 4")
 
 
 def test_the_policy_limits_directions() -> None:
     one = guard(policy=Policy(max_directions=3))
-    one.admit(ask(1, partition(1)), partition(1))
+    admit(one, ask(1, partition(1)), partition(1))
     assert one.leakage is not None
     assert one.leakage.count == K - 1
     words = r"policy\.toml: max_directions = 3, and this request would make it 4 of 5"
     refused(one, ask(2, partition(2)), partition(2), Refused, words)
-    one.admit(ask(2, partition(1)), partition(1))  # nothing new: still answered
-    one.admit(ask(3, partition(3), (0,)), partition(3))
+    admit(one, ask(2, partition(1)), partition(1))  # nothing new: still answered
+    admit(one, ask(3, partition(3), (0,)), partition(3))
     assert one.leakage.count == 3
 
 
 def test_the_policy_has_a_size_floor_for_every_cluster_not_only_those_asked_for() -> None:
     """All other columns of a partition tell of a small cluster as well as its own."""
     labels = np.array([0] * 10 + [1] * 11 + [2] * 3, dtype=np.int32)
-    guard(policy=Policy(smallest_cluster=3)).admit(ask(1, labels), labels)
+    admit(guard(policy=Policy(smallest_cluster=3)), ask(1, labels), labels)
     strict = guard(policy=Policy(smallest_cluster=4))
     words = r"policy\.toml: smallest_cluster = 4, but one has 3 \(an empty cluster takes one row"
     refused(strict, ask(1, labels), labels, Refused, words)
     refused(strict, ask(1, labels, (0, 1)), labels, Refused, words)
     two = np.minimum(labels, 1)
-    strict.admit(ask(1, two), two)  # an empty cluster has no centre, and is not asked for
+    admit(strict, ask(1, two), two)  # an empty cluster has no centre, and is not asked for
 
 
 # --- the meter -----------------------------------------------------------------------------------------------------------
@@ -228,8 +246,8 @@ def test_the_policy_has_a_size_floor_for_every_cluster_not_only_those_asked_for(
 def test_requests_that_were_not_seen_are_counted_at_their_most() -> None:
     seen, gap = guard(), guard()
     for number in (1, 2):
-        seen.admit(ask(number, partition(number)), partition(number))
-    gap.admit(ask(2, partition(2)), partition(2))
+        admit(seen, ask(number, partition(number)), partition(number))
+    admit(gap, ask(2, partition(2)), partition(2))
     assert seen.leakage is not None
     assert gap.leakage is not None
     assert seen.leakage.count == 4
@@ -238,7 +256,7 @@ def test_requests_that_were_not_seen_are_counted_at_their_most() -> None:
 
 def test_requests_missed_at_the_end_are_counted_once() -> None:
     one = guard("k-means++")
-    one.admit(ask(2, chosen(3, 4), (1,)), chosen(3, 4))
+    admit(one, ask(2, chosen(3, 4), (1,)), chosen(3, 4))
     assert one.leakage is not None
     assert one.leakage.count == 1
     one.finish(K + 2)  # a seed and one partition were not seen
@@ -253,23 +271,23 @@ def test_requests_missed_at_the_end_are_counted_once() -> None:
 
 def test_the_meter_outlives_the_job_while_the_shares_do() -> None:
     one = guard()
-    one.admit(ask(1, partition(1)), partition(1))
+    admit(one, ask(1, partition(1)), partition(1))
     again = guard(kept=one.kept())
     again.begin(b"t" * 32, SHARES, ROWS, KEY)
-    again.admit(ask(1, partition(1)), partition(1))
+    admit(again, ask(1, partition(1)), partition(1))
     assert again.leakage is not None
     assert again.leakage.count == 2
-    again.admit(ask(2, partition(2)), partition(2))
+    admit(again, ask(2, partition(2)), partition(2))
     assert again.leakage.count == 4
 
 
 def test_with_others_rows_changed_what_ours_gave_away_stays() -> None:
     one = guard()
-    one.admit(ask(1, partition(1)), partition(1))
+    admit(one, ask(1, partition(1)), partition(1))
     again = guard(kept=one.kept())
     again.begin(b"t" * 32, b"y" * 32, ROWS + 2, KEY)
     labels = np.concatenate([partition(1), np.zeros(2, np.int32)])
-    again.admit(ask(1, labels), labels)
+    admit(again, ask(1, labels), labels)
     assert again.leakage is not None
     assert (again.leakage.count, again.leakage.total) == (5, 5), "all known at most: 3 ranks before, 3 now"
 
@@ -278,7 +296,7 @@ def test_open_uploads_count_every_segment() -> None:
     agreed = make_federation(7, seeding="random", features=6, uploads="open", segments=2)
     one = Guard(agreed, plan_of(agreed))
     one.begin(SESSION, SHARES, ROWS, KEY)
-    one.admit(ask(1, partition(1)), partition(1))
+    admit(one, ask(1, partition(1)), partition(1))
     assert one.leakage is not None
     assert one.leakage.text() == "distance directions given away: 4 of 6"
 

@@ -48,7 +48,7 @@ def test_a_damaged_file_is_told(tmp_path: Path, size: int) -> None:
     keptlabels.keep(tmp_path, Kept(b"a" * 32, "mine", LABELS, None))
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(ConfigError, match="damaged; remove it"):
+    with pytest.raises(ConfigError, match="damaged, so its labels are lost here; remove it"):
         keptlabels.latest(tmp_path, "mine")
 
 

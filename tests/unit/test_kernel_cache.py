@@ -17,7 +17,9 @@ from typing import NoReturn
 import pytest
 
 import secfc
-from secfc import kernels, local, provision
+from secfc import local
+from secfc.coding import kernels
+from secfc.pki import provision
 from secfc_client import __main__ as client_program
 from secfc_server import __main__ as server_program
 
@@ -162,7 +164,8 @@ def test_a_read_only_installation_under_a_service_account(installed: Path) -> No
     """Another user (if we are root), no home, nothing to write in: one warning, no traceback, and the kernels compute."""
     code = """
 import numpy as np, secfc
-from secfc import kernels, logs
+from secfc import logs
+from secfc.coding import kernels
 logs.configure("text", False)
 kernels.warm()
 values = np.array([[5.0, -5.0]])
@@ -192,7 +195,7 @@ print(secfc.__file__, kernels.kept, values.tolist())
 
 @pytest.mark.slow
 def test_the_first_start_says_that_it_compiles_and_the_second_loads(tmp_path: Path) -> None:
-    code = 'from secfc import kernels, logs; logs.configure("text", False); kernels.warm()'
+    code = 'from secfc import logs; from secfc.coding import kernels; logs.configure("text", False); kernels.warm()'
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     call = [sys.executable, "-c", code]
     first, second = (
@@ -213,7 +216,7 @@ class Compiling(Exception):
 
 @pytest.fixture
 def kits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    def compiling() -> NoReturn:
+    def compiling(**_: bool) -> NoReturn:
         raise Compiling
 
     def too_early(*_: object, **__: object) -> NoReturn:

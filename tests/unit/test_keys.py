@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from secfc import keys, masks
 from secfc.errors import WrongSender
+from secfc.privacy import keys, masks
 
 P = 2**255 - 19
 NAMES = ("a", "b", "c")

@@ -16,10 +16,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from secfc import config, kit
+from secfc.agreement import federation as federations
 from secfc.errors import ConfigError, WrongSender
-from secfc.kit import Kit
-from secfc.provision import (
+from secfc.pki import kit
+from secfc.pki.kit import Kit
+from secfc.pki.provision import (
     Authority,
     certificate_pem,
     issue_certificate,
@@ -31,8 +32,10 @@ from secfc.provision import (
 
 TEXT = """
 name = "trial"
-k = 2
 privacy = 1
+
+[job]
+k = 2
 max_rows = 10
 features = 2
 bound = 1
@@ -46,7 +49,7 @@ address = "127.0.0.1:7001"
 name = "b"
 address = "127.0.0.1:7002"
 """
-FEDERATION = config.parse(TEXT, "federation.toml")
+FEDERATION = federations.parse(TEXT, "federation.toml")
 NOW = datetime.now(UTC)
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no bug
 CHECKS = ["files", "key permissions", "key matches", "chain", "dates", "identity", "roster"]

@@ -8,9 +8,9 @@ import random
 import numpy as np
 import pytest
 
+from secfc.coding.field import Field
+from secfc.coding.lagrange import Code, basis, points
 from secfc.errors import InvalidInput, PlanError
-from secfc.field import Field
-from secfc.lagrange import Code, basis, points
 from tests.oracle import galois_field, in_galois, small_field
 
 CODES = [(3, 1, 1), (5, 1, 2), (7, 2, 2), (9, 3, 2), (16, 3, 5), (3, 2, 0)]

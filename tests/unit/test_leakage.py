@@ -9,24 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secfc import federation, leakage
 from secfc.errors import InvalidInput, Malformed
-from secfc.leakage import Leakage, P
-from secfc.lloyd import Request
+from secfc.kmeans.lloyd import Question
+from secfc.privacy import leakage
+from secfc.privacy.leakage import Leakage, P
+from secfc.protocol import memory
 from tests.federations import Job
 
 
-def requests_of(job: Job) -> list[Request]:
+def requests_of(job: Job) -> list[Question]:
     """What the server asks for in a real run."""
-    asked: list[Request] = []
+    asked: list[Question] = []
     rows, positions = job.parts()
-    federation.run(
+    memory.run(
         job.plan(), rows, lambda _: job.clustering(), positions=positions, tap=lambda request, _: asked.append(request)
     )
     return asked
 
 
-def centre_rank(rows: np.ndarray, asked: Sequence[Request]) -> int:
+def centre_rank(rows: np.ndarray, asked: Sequence[Question]) -> int:
     """Affine dimension of the centres asked for: the rank of their differences, by SVD of the rows themselves."""
     groups = [request.labels == h for request in asked for h in request.columns]
     means = np.stack([rows[group].mean(axis=0) for group in groups])

@@ -15,9 +15,11 @@ import pytest
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from secfc import exits, kit, limits, local, provision, rpc, textfile
+from secfc import exits, limits, local, textfile
 from secfc.errors import ConfigError, StorageError, Unavailable
-from secfc.kit import Kit
+from secfc.net import rpc
+from secfc.pki import kit, provision
+from secfc.pki.kit import Kit
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO, errno.EDQUOT])

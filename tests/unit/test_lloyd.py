@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from secfc import lloyd, seeding
-from secfc.coins import Coins
-from secfc.decoding import Distances
+from secfc.coding.field import Field
 from secfc.errors import DataError, InvalidInput, JobFailed
-from secfc.field import Field
-from secfc.lloyd import Clustering, Phase
+from secfc.kmeans import lloyd, seeding
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.decoding import Distances
+from secfc.kmeans.lloyd import Answer, Clustering, Step, solve
 from tests import reference
 
 calm = settings(deadline=None, max_examples=80, suppress_health_check=list(HealthCheck))
@@ -151,7 +151,7 @@ def test_draws_over_several_blocks_are_a_plain_walk() -> None:
     closest, chosen = np.zeros(2500, dtype=np.int32), np.zeros(2500, dtype=np.bool_)
     for seed in range(25):
         coins = Coins(b"%d" % seed)
-        point, row = coins.below("x", sum(weights)), 0
+        point, row = coins.below("x", 1 << 64) * sum(weights) >> 64, 0
         while point >= weights[row]:
             point, row = point - weights[row], row + 1
         assert seeding.draw(distances, closest, chosen, coins, "x") == row
@@ -175,12 +175,12 @@ class Teller:
         self.asked: list[tuple[int, ...]] = []
 
     def answer(self, machine: Clustering) -> lloyd.Progress:
-        request = machine.request
+        request = machine.question
         self.asked.append(request.columns)
         for h in request.columns:
             column = told(self.field, [[v] for v in reference.scaled(self.rows, request.labels.tolist(), h)])
             self.distances.digits[:, :, h] = column.digits[:, :, 0]
-        return machine.absorb(self.distances)
+        return machine.absorb(solve(request, self.distances))
 
     def forget(self) -> None:
         self.distances.digits[:] = 99999
@@ -193,13 +193,13 @@ ROWS = [(x * x % 41, x * 7 % 29) for x in range(30)]
 @pytest.mark.parametrize("forgetful", [False, True])
 def test_the_machine_asks_for_changed_columns_only(start: str, forgetful: bool) -> None:
     """Columns of unchanged clusters are not asked for again; after `forget` all are, with the same result."""
-    teller, machine = Teller(ROWS, 4), Clustering(30, 4, start=start, coins=Coins(b"s"))
+    teller, machine = Teller(ROWS, 4), Clustering(30, 4, start=start, coins=Coins(b"t"))
     steps, previous = [], None
-    while machine.phase is not Phase.DONE:
+    while machine.step is not Step.DONE:
         if forgetful:
             teller.forget()
             machine.forget()
-        request = machine.request
+        request = machine.question
         held = [h for h in range(4) if (request.labels == h).any()]
         labels = request.labels.tolist()
         if forgetful:
@@ -211,8 +211,8 @@ def test_the_machine_asks_for_changed_columns_only(start: str, forgetful: bool) 
         previous = labels
         progress = teller.answer(machine)
         assert progress.changed == sum(a != b for a, b in zip(previous, machine.labels.tolist(), strict=True))
-        steps.append(reference.Step(progress.phase.value, machine.labels.tolist(), progress.inertia))
-    assert steps == reference.run(ROWS, 4, start, Coins(b"s"))
+        steps.append(reference.Step(progress.step.value, machine.labels.tolist(), progress.inertia))
+    assert steps == reference.run(ROWS, 4, start, Coins(b"t"))
     assert machine.converged
     if start != "random":
         first = [(0,), (1,), (2,), (3,)] if not forgetful else [(0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)]
@@ -224,8 +224,8 @@ def test_the_machine_asks_for_changed_columns_only(start: str, forgetful: bool) 
 def test_a_request_does_not_change_when_the_machine_goes_on() -> None:
     """A request may still be on its way to somebody while the next one is made."""
     teller, machine = Teller(ROWS, 4), Clustering(30, 4, coins=Coins(b"s"))
-    while machine.phase is not Phase.DONE:
-        request = machine.request
+    while machine.step is not Step.DONE:
+        request = machine.question
         labels = request.labels.copy()
         teller.answer(machine)
         assert (request.labels == labels).all(), f"request {request.number} was changed"
@@ -234,18 +234,18 @@ def test_a_request_does_not_change_when_the_machine_goes_on() -> None:
 def test_max_rounds_ends_a_clustering() -> None:
     teller, machine = Teller(ROWS, 4), Clustering(30, 4, coins=Coins(b"s"), max_rounds=1, start="random")
     teller.answer(machine)
-    assert (machine.phase, machine.rounds, machine.converged) == (Phase.DONE, 1, False)
-    with pytest.raises(JobFailed, match="wants no more"):
-        _ = machine.request
+    assert (machine.step, machine.rounds, machine.converged) == (Step.DONE, 1, False)
+    with pytest.raises(JobFailed, match="asks for nothing more"):
+        _ = machine.question
     with pytest.raises(JobFailed, match="takes no more"):
-        machine.absorb(teller.distances)
+        machine.absorb(Answer(machine.labels))
 
 
 def test_the_loss_never_grows() -> None:
     """Section 3.1: Lloyd's alternation does not increase eq. 1's loss."""
     teller, machine = Teller(ROWS, 5), Clustering(30, 5, coins=Coins(b"q"), start="random")
     losses = []
-    while machine.phase is not Phase.DONE:
+    while machine.step is not Step.DONE:
         losses.append(teller.answer(machine).inertia)
     assert len(losses) > 2
     assert losses == sorted(losses, reverse=True)
@@ -263,7 +263,7 @@ def test_an_honest_job_is_never_ended_for_a_rising_inertia(
 ) -> None:
     """Small values make duplicates, ties and empty clusters; separation leaves rows out once."""
     teller, machine = Teller(rows, k), Clustering(len(rows), k, start=start, coins=Coins(b"%d" % seed))
-    while machine.phase is not Phase.DONE:
+    while machine.step is not Step.DONE:
         again = Clustering(len(rows), k, start=start, coins=Coins(b"%d" % seed))
         again.resume(machine.state())  # as after a restart of the server
         machine = again
@@ -311,6 +311,6 @@ def test_no_centre_at_all_is_refused() -> None:
 def test_initial_labels_are_not_written_to() -> None:
     initial = np.array([0, 0, 1] * 10, dtype=np.int32)
     teller, machine = Teller(ROWS, 3), Clustering(30, 3, initial=initial)
-    while machine.phase is not Phase.DONE:
+    while machine.step is not Step.DONE:
         teller.answer(machine)
     assert initial.tolist() == [0, 0, 1] * 10

@@ -71,7 +71,7 @@ def test_what_libraries_and_tracebacks_say_is_json_too(capsys: pytest.CaptureFix
     try:
         raise RuntimeError("nobody expected this")
     except RuntimeError:
-        logging.getLogger("secfc.rpc").exception("an internal error")
+        logging.getLogger("secfc.net.rpc").exception("an internal error")
         sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
     lines = objects(capsys.readouterr().err)
     assert [line["event"] for line in lines[:4]] == [f"said by {name}" for name in NAMES]

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secfc import kernels, masks
+from secfc.coding import kernels
+from secfc.coding.field import Field, Layout
+from secfc.coding.prg import SumReader
 from secfc.errors import InvalidInput, PlanError
-from secfc.field import Field, Layout
-from secfc.masks import Context, neighbours, signed_keys, stream_key
-from secfc.prg import SumReader
+from secfc.privacy import masks
+from secfc.privacy.masks import Context, neighbours, signed_keys, stream_key
 from tests.oracle import small_field, stream
 
 CONTEXT = Context(b"session", b"parameters", 3, 1, (0, 2, 3, 5, 6), b"assignment", (1, 0))

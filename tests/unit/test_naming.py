@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secfc import config, identifiers, local, provision
-from secfc.commands import check
+from secfc import local
+from secfc.agreement.federation import LINK_KEY
 from secfc.errors import ConfigError, DataError, InvalidInput
+from secfc.pki import provision
+from secfc.privacy import identifiers
 from secfc_client import data, naming
+from secfc_client.commands.checks import readiness
 
 KEY = "ab" * 32
 
@@ -65,18 +68,18 @@ def test_every_client_has_the_key_and_the_server_has_not(tmp_path: Path) -> None
     wishes = {"k": 2, "privacy": 1, "max_rows": 9, "features": 1, "bound": 9.0, "precision": 2}
     made = local.describe(3, membership="private", ids="linked", **wishes)
     provision.provision(made, tmp_path / "kits")
-    keys = {name: tmp_path / "kits" / name / config.LINK_KEY for name in made.roster}
+    keys = {name: tmp_path / "kits" / name / LINK_KEY for name in made.roster}
     assert len({path.read_bytes() for path in keys.values()}) == 1
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in keys.values())
-    assert not (tmp_path / "kits" / "server" / config.LINK_KEY).exists()
-    found = {result.name: result for result in check.examine(tmp_path / "kits" / "client-1", None, 0.2)}
-    assert found["link key"].status == check.OK
+    assert not (tmp_path / "kits" / "server" / LINK_KEY).exists()
+    found = {result.name: result for result in readiness.examine(tmp_path / "kits" / "client-1", None, 0.2)}
+    assert found["link key"].status == "ok"
     keys["client-1"].unlink()
-    found = {result.name: result for result in check.examine(tmp_path / "kits" / "client-1", None, 0.2)}
-    assert found["link key"].status == check.FAIL
+    found = {result.name: result for result in readiness.examine(tmp_path / "kits" / "client-1", None, 0.2)}
+    assert found["link key"].status == "fail"
 
 
 def test_linked_ids_need_private_membership() -> None:
     wishes = {"k": 2, "privacy": 1, "max_rows": 9, "features": 1, "bound": 9.0, "precision": 2}
-    with pytest.raises(ConfigError, match="goes with membership"):
+    with pytest.raises(ConfigError, match="needs membership"):
         local.describe(3, ids="linked", **wishes)

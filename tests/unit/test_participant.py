@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,118 +11,239 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from secfc import assignments, events
-from secfc.distances import Labels
-from secfc.errors import JobFailed, Malformed, OutOfTurn, PeerError, WentBack, WrongSender
-from secfc_client.participant import Participant, Phase, Secrets
-from tests.protocol.joined import (
-    deal,
-    digest_of,
-    introduce,
-    introduced,
-    make_federation,
-    meet,
-    resigned,
-    roster,
-    settle,
-    strangers,
-    unchanged,
-)
+from secfc.agreement.federation import SERVER
+from secfc.errors import JobFailed, Malformed, OutOfTurn, PeerError, Unavailable, WentBack, WrongSender
+from secfc.kmeans import assignments
+from secfc.kmeans.distances import Labels
+from secfc.protocol import messages, parcels
+from secfc.protocol.client.inputs import Linked, Lost, Sent, Stop, Told
+from secfc.protocol.client.participant import Participant
+from secfc.protocol.client.site import Secrets, Site
+from secfc.protocol.effects import Arrived, Effects, Put, Send, Started, Tick, Work, Worked
+from secfc.protocol.messages import Phase
+from secfc.protocol.parcels import Kind, Parcel
+from tests.parties import deal, digest_of, make_federation, resigned, sites, unchanged
 
 FEDERATION = make_federation(5, max_rows=30, seeding="random")  # R = 3
 ROWS = deal(5, [3, 0, 4, 2, 3])
 LABELS = np.array([0, 1, 2, 0, 1, 2, 0, 1, 0, 0, 1, 2], dtype=np.int32)
 
 
-@pytest.fixture
-def newcomers() -> list[Participant]:
-    return strangers(FEDERATION, ROWS)
+class Client:
+    """A participant whose work is done at once, and what it kept and sent."""
+
+    def __init__(self, site: Site, **options: Any) -> None:
+        self.site, self.machine = site, Participant(site, **options)
+        self.now = 100.0
+        self.kept: dict[str, bytes] = {}
+        self.sent: list[Send] = []
+
+    @property
+    def name(self) -> str:
+        return self.site.name
+
+    def give(self, given: Any) -> Effects:
+        effects = self.machine.handle(given, self.now)
+        self.kept |= {one.key: bytes(one.value) for one in effects.keep if isinstance(one, Put)}
+        self.sent += effects.send
+        for work in effects.work:
+            self.give(Worked(work.name, work.run() if isinstance(work, Work) else None))
+        return effects
+
+    def hear(self, *events: messages.Event) -> None:
+        for event in events:
+            self.give(Told(event))
+
+    def said(self, kind: type[messages.Report]) -> list[Any]:
+        """What it has reported to the server."""
+        return [send.message for send in self.sent if isinstance(send.message, kind)]
+
+    def said_joins(self) -> list[Send]:
+        return [send for send in self.sent if isinstance(send.message, messages.Join)]
+
+    def parcels(self, kind: Kind, to: str = SERVER) -> list[Send]:
+        return [s for s in self.sent if isinstance(s.message, Parcel) and s.message.kind is kind and s.to == to]
+
+    def shares(self, to: Client) -> Send:
+        """Its shares for another client, which take turns on their way."""
+        while not (found := self.parcels(Kind.SHARES, to.name)):
+            taken = [s for s in self.sent if isinstance(s.message, Parcel) and s.message.kind is Kind.SHARES]
+            for send in taken:
+                self.give(Sent(send))
+        return found[0]
+
+
+def data_of(send: Send) -> bytes:
+    assert send.body is not None
+    return b"".join(bytes(data) for _, data in send.body.pieces(0))
+
+
+def strangers(rows: Sequence[npt.NDArray[np.int64]] = ROWS, agreed: Any = FEDERATION) -> list[Client]:
+    return [Client(site) for site in sites(agreed, rows, any_start=True)]
+
+
+def roster(clients: Sequence[Client]) -> messages.Roster:
+    return messages.Roster(tuple(client.site.introduction() for client in clients))
+
+
+def agreements(clients: Sequence[Client]) -> list[messages.Agreements]:
+    """What the server tells each of them, once all have signed."""
+    given = [client.said(messages.Agreed)[0] for client in clients]
+    signatures = tuple(one.signature for one in given)
+    return [messages.Agreements(signatures, tuple(one.proofs[j] for one in given)) for j in range(len(given))]
+
+
+def reveals(clients: Sequence[Client]) -> messages.Reveals:
+    return messages.Reveals(tuple(client.site.secrets.coin for client in clients))
+
+
+def introduced(agreed: Any = FEDERATION) -> list[Client]:
+    """Clients that have agreed on the session, hold no shares yet, and know everybody's coin."""
+    clients = strangers(agreed=agreed)
+    met = roster(clients)
+    for client in clients:
+        client.hear(met)
+    for client, event in zip(clients, agreements(clients), strict=True):
+        client.hear(event, reveals(clients))
+    return clients
+
+
+def meet(agreed: Any = FEDERATION) -> list[Client]:
+    """Clients that hold everybody's shares and wait for the first round, whichever its number."""
+    clients = introduced(agreed)
+    for owner in clients:
+        for other in clients:
+            if other is not owner:
+                give(owner, other)
+    for client in clients:
+        assert client.machine.phase is Phase.ROUNDS
+        vars(client.site.guard)["_check_first"] = lambda request: None
+    assert len({client.said(messages.Held)[0].digest for client in clients}) == 1
+    return clients
+
+
+def give(owner: Client, to: Client, first: int = 0, end: int | None = None, **changes: Any) -> int:
+    """A part of the owner's shares, from word to word; returns how many words are here then."""
+    send = owner.shares(to)
+    data = data_of(send)
+    parcel = dataclasses.replace(
+        send.message, **{key: value for key, value in changes.items() if key in ("session", "name")}
+    )
+    piece = changes.get("data", data[8 * first : None if end is None else 8 * end])
+    to.give(Arrived(changes.get("sender", owner.name), parcel, 8 * first, changes.get("total", len(data)), piece))
+    return to.machine.progress(owner.name, send.message) // 8
 
 
 @pytest.fixture
-def sharers() -> list[Participant]:
-    machines = introduced(FEDERATION, ROWS)
-    for machine in machines:  # where a start may begin is tested in test_start
-        vars(machine)["_check_start"] = lambda version, labels: None
-    return machines
+def newcomers() -> list[Client]:
+    return strangers()
 
 
 @pytest.fixture
-def me() -> Participant:
+def sharers() -> list[Client]:
+    return introduced()
+
+
+@pytest.fixture
+def me() -> Client:
     """c2, ready for rounds."""
-    return meet(FEDERATION, ROWS)[2]
+    return meet()[2]
 
 
-def refused(machine: Participant, event: events.Event, error: type[PeerError], words: str) -> None:
-    with unchanged(machine), pytest.raises(error, match=words) as caught:
-        machine.handle(event)
-    assert caught.type is error
+def refused(client: Client, event: messages.Event, error: type[PeerError], words: str) -> None:
+    """What no honest server says ends the client: it says why, and nothing else leaves."""
+    before = len(client.sent)
+    client.hear(event)
+    assert client.machine.ended is not None
+    failure = client.machine.ended.error
+    assert type(failure) is error
+    assert re.search(words, str(failure)), str(failure)
+    assert [type(send.message) for send in client.sent[before:]] in ([messages.Stopped], [messages.Refused])
+    assert not client.parcels(Kind.UPLOAD)[before:]
 
 
-def piece(labels: Labels, version: int = 1) -> events.Assignment:
-    data = assignments.encode(labels, FEDERATION.k)
-    return events.Assignment(version, 0, 0, len(data), data)
+def piece(labels: Labels, version: int = 1) -> messages.Piece:
+    return part(assignments.encode(labels, FEDERATION.job.k), version)
 
 
-def request(labels: Labels = LABELS, **changes: Any) -> events.RoundRequest:
-    asked = events.RoundRequest(1, 1, (0, 2, 4), (0, 1, 2), digest_of(labels), 0, 60.0)
+def part(data: bytes, version: int = 1, base: int = 0, first: int = 0, end: int | None = None) -> messages.Piece:
+    """Of an assignment; the session is filled in by `tell`."""
+    parcel = Parcel(bytes(32), Kind.ASSIGNMENT, parcels.pair_name(version, base))
+    return messages.Piece(parcel, first, len(data), data[first:end])
+
+
+def tell(client: Client, *pieces: messages.Piece) -> None:
+    for one in pieces:
+        client.hear(of_session(client, one))
+
+
+def of_session(client: Client, one: messages.Piece) -> messages.Piece:
+    return dataclasses.replace(one, parcel=dataclasses.replace(one.parcel, session=client.machine.session))
+
+
+def request(labels: Labels = LABELS, **changes: Any) -> messages.RoundRequest:
+    asked = messages.RoundRequest(1, 1, (0, 2, 4), (0, 1, 2), digest_of(labels), 60.0)
     return dataclasses.replace(asked, **changes)
 
 
-def ask(machine: Participant, labels: Labels = LABELS, **changes: Any) -> npt.NDArray[np.uint64] | None:
-    machine.handle(piece(labels, changes.get("number", 1)))
-    asked = machine.handle(request(labels, **changes))
-    return None if asked is None else machine.answer(asked)
+def ask(client: Client, labels: Labels = LABELS, **changes: Any) -> bytes | None:
+    """The upload that an honest request brings."""
+    tell(client, piece(labels, changes.get("number", 1)))
+    before = len(client.parcels(Kind.UPLOAD))
+    client.hear(request(labels, **changes))
+    assert client.machine.ended is None, client.machine.ended.error
+    made = client.parcels(Kind.UPLOAD)[before:]
+    return data_of(made[0]) if made else None
 
 
 # --- the roster -------------------------------------------------------------------------------------------------------
 
 
-def changed(members: Sequence[events.Introduction], at: int, **changes: Any) -> events.Roster:
+def changed(members: Sequence[messages.Introduction], at: int, **changes: Any) -> messages.Roster:
     """A roster in which one introduction, properly signed by its owner, says something else."""
     out = list(members)
     out[at] = resigned(out[at], FEDERATION, **changes)
-    return events.Roster(tuple(out))
+    return messages.Roster(tuple(out))
 
 
-def test_an_honest_roster_is_taken_once_and_may_be_repeated(newcomers: list[Participant]) -> None:
+def test_an_honest_roster_is_taken_once_and_may_be_repeated(newcomers: list[Client]) -> None:
     met = roster(newcomers)
-    for machine in newcomers:
-        assert machine.handle(met) is None
-        assert machine.phase is Phase.AGREEING
-        with unchanged(machine):
-            machine.handle(met)
-    assert {machine.session for machine in newcomers} == {events.session(FEDERATION.digest(), met.members)}
+    for client in newcomers:
+        client.hear(met)
+        assert client.machine.phase is Phase.AGREEING
+        with unchanged(client.machine):
+            client.hear(met)
+    assert {client.machine.session for client in newcomers} == {messages.session(FEDERATION.agreed(), met.members)}
 
 
 @pytest.mark.parametrize("order", [(1, 0, 2, 3, 4), (0, 1, 2, 3), (0, 1, 2, 3, 4, 4), (0, 0, 2, 3, 4), ()])
-def test_other_names_or_another_order(newcomers: list[Participant], order: tuple[int, ...]) -> None:
+def test_other_names_or_another_order(newcomers: list[Client], order: tuple[int, ...]) -> None:
     members = roster(newcomers).members
-    wrong = events.Roster(tuple(members[j] for j in order))
+    wrong = messages.Roster(tuple(members[j] for j in order))
     refused(newcomers[2], wrong, WrongSender, r"not that of federation\.toml")
 
 
 @pytest.mark.parametrize(
     "change", [{"share_set": bytes(16)}, {"x25519": b"\7" * 32}, {"nonce": bytes(32)}, {"commitment": bytes(32)}]
 )
-def test_an_introduction_of_ours_that_we_did_not_make(newcomers: list[Participant], change: dict[str, bytes]) -> None:
+def test_an_introduction_of_ours_that_we_did_not_make(newcomers: list[Client], change: dict[str, bytes]) -> None:
     wrong = changed(roster(newcomers).members, 2, **change)
     refused(newcomers[2], wrong, WrongSender, "an introduction of ours that we did not make")
 
 
 @pytest.mark.parametrize("at", [0, 2, 4])
 @pytest.mark.parametrize("change", [{"rows": 1}, {"signature": b""}, {"signature": bytes(32)}, {"nonce": b"\1" * 32}])
-def test_an_introduction_that_is_not_signed(newcomers: list[Participant], at: int, change: dict[str, Any]) -> None:
+def test_an_introduction_that_is_not_signed(newcomers: list[Client], at: int, change: dict[str, Any]) -> None:
     members = list(roster(newcomers).members)
     members[at] = dataclasses.replace(members[at], **change)
     words = "that we did not make" if at == 2 and "nonce" in change else "not signed by it"
-    refused(newcomers[2], events.Roster(tuple(members)), WrongSender, words)
+    refused(newcomers[2], messages.Roster(tuple(members)), WrongSender, words)
 
 
-def test_two_clients_with_one_key(newcomers: list[Participant]) -> None:
+@pytest.mark.parametrize("other", [0, 2])
+def test_two_clients_with_one_key(newcomers: list[Client], other: int) -> None:
     members = roster(newcomers).members
-    refused(newcomers[2], changed(members, 3, x25519=members[0].x25519), WrongSender, "the same X25519 key")
-    refused(newcomers[2], changed(members, 3, x25519=members[2].x25519), WrongSender, "the same X25519 key")
+    refused(newcomers[2], changed(members, 3, x25519=members[other].x25519), WrongSender, "the same X25519 key")
 
 
 LOW_ORDER = [
@@ -133,199 +255,209 @@ LOW_ORDER = [
 
 
 @pytest.mark.parametrize("point", LOW_ORDER)
-def test_a_key_of_low_order(newcomers: list[Participant], point: bytes) -> None:
+def test_a_key_of_low_order(newcomers: list[Client], point: bytes) -> None:
     wrong = changed(roster(newcomers).members, 4, x25519=point)
-    with pytest.raises(WrongSender, match="X25519 public key of c4 is not valid"):
-        newcomers[2].handle(wrong)
-    assert newcomers[2].phase is Phase.JOINING
-    with pytest.raises(OutOfTurn, match="the session is not agreed on here yet"):
-        newcomers[2].progress("c0", newcomers[2].session, wrong.members[0].share_set)
-    newcomers[2].handle(roster(newcomers))
-    assert newcomers[2].phase is Phase.AGREEING
-
-
-def test_a_key_of_low_order_changes_nothing(newcomers: list[Participant]) -> None:
-    wrong = changed(roster(newcomers).members, 4, x25519=bytes(32))
     refused(newcomers[2], wrong, WrongSender, "X25519 public key of c4 is not valid")
+    assert newcomers[2].said(messages.Agreed) == []
 
 
 @pytest.mark.parametrize(("rows", "total"), [(31, 40), (1 << 31, (1 << 31) + 9)])
-def test_more_rows_than_allowed(newcomers: list[Participant], rows: int, total: int) -> None:
+def test_more_rows_than_allowed(newcomers: list[Client], rows: int, total: int) -> None:
     wrong = changed(roster(newcomers).members, 4, rows=rows)
-    refused(newcomers[2], wrong, Malformed, f"{total} rows in all, beyond what federation.toml allows")
+    refused(newcomers[2], wrong, Malformed, f"{total} rows in all, beyond what the job allows")
 
 
 def test_fewer_rows_than_clusters() -> None:
-    machines = strangers(FEDERATION, deal(5, [1, 0, 1, 0, 0]))
-    refused(machines[2], roster(machines), Malformed, "2 rows in all, beyond what")
+    clients = strangers(deal(5, [1, 0, 1, 0, 0]))
+    refused(clients[2], roster(clients), Malformed, "2 rows in all, beyond what")
 
 
-def test_a_second_roster(sharers: list[Participant], me: Participant) -> None:
-    for machine in (sharers[2], me):
-        members = list(machine.members)
-        refused(machine, changed(members, 0, nonce=bytes(32)), WrongSender, "shows another roster than before")
-        refused(machine, events.Roster(()), WrongSender, "shows another roster than before")
+@pytest.mark.parametrize("ready", [False, True])
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_second_roster(ready: bool, empty: bool) -> None:
+    clients = meet() if ready else introduced()
+    wrong = messages.Roster(()) if empty else changed(roster(clients).members, 0, nonce=bytes(32))
+    refused(clients[2], wrong, WrongSender, "shows another roster than before")
 
 
 # --- shares -------------------------------------------------------------------------------------------------------------
 
 
-def part(machine: Participant, to: Participant, first: int = 0, end: int | None = None) -> events.Chunk:
-    words = machine.outgoing(to.name)
-    return events.Chunk(first, len(words), words[first:end])
-
-
-def give(owner: Participant, to: Participant, chunk: events.Chunk, **changes: Any) -> int:
-    known = {"name": owner.name, "session": owner.session, "share_set": owner.share_set.id} | changes
-    return to.receive(known["name"], known["session"], known["share_set"], chunk)
-
-
-def test_shares_come_in_pieces_and_may_be_repeated_when_they_are_complete(sharers: list[Participant]) -> None:
+def test_shares_come_in_pieces_and_may_be_repeated_when_they_are_complete(sharers: list[Client]) -> None:
     owner, to = sharers[0], sharers[2]
-    total = len(owner.outgoing(to.name))
-    assert to.progress("c0", owner.session, owner.share_set.id) == 0
-    assert give(owner, to, part(owner, to, 0, 2)) == 2
-    assert to.progress("c0", owner.session, owner.share_set.id) == 2
-    with unchanged(to):
-        settle(to, "c0")  # not complete: nothing happens
-    assert give(owner, to, part(owner, to, 2)) == total
-    settle(to, "c0")
-    with unchanged(to):
-        settle(to, "c0")
-        assert give(owner, to, part(owner, to)) == total
-        assert to.progress("c0", owner.session, owner.share_set.id) == total
-    assert "c0" not in to.missing()
+    send = owner.shares(to)
+    total = len(data_of(send)) // 8
+    assert to.machine.progress("c0", send.message) == 0
+    assert give(owner, to, 0, 2) == 2
+    assert "shares/c0" not in {key.rpartition("/")[0] for key in to.kept}, "not complete: nothing is kept"
+    assert give(owner, to, 2) == total
+    assert "shares/c0" in {key.rpartition("/")[0] for key in to.kept}
+    with unchanged(to.machine):
+        assert give(owner, to) == total
+    assert "c0" not in to.machine._phase.missing()
 
 
-def test_shares_that_are_not_due(sharers: list[Participant]) -> None:
+def test_shares_are_kept_before_they_are_used(sharers: list[Client]) -> None:
     owner, to = sharers[0], sharers[2]
-    give(owner, to, part(owner, to, 0, 2))
-    good, total = part(owner, to, 2), len(owner.outgoing(to.name))
-    cases: list[tuple[dict[str, Any], events.Chunk, type[PeerError], str]] = [
-        ({"session": bytes(32)}, good, OutOfTurn, "another job"),
-        ({"session": b""}, good, OutOfTurn, "another job"),
-        ({"share_set": sharers[3].share_set.id}, good, OutOfTurn, "another job"),
-        ({"share_set": b""}, good, OutOfTurn, "another job"),
-        ({"name": "c2"}, good, WrongSender, "only the other clients"),
-        ({"name": "server"}, good, WrongSender, "only the other clients"),
-        ({"name": "mallory"}, good, WrongSender, "only the other clients"),
-        ({"name": "c3"}, good, OutOfTurn, "another job"),
-        ({}, dataclasses.replace(good, total=total + 1), Malformed, f"{total} words of shares are due from c0"),
-        ({}, dataclasses.replace(good, total=1 << 63), Malformed, "words of shares are due"),
-        ({}, part(owner, to, 0, 2), Malformed, "from offset 2 are due, not from 0"),
-        ({}, part(owner, to, 3), Malformed, "from offset 2 are due, not from 3"),
-        ({}, events.Chunk(2, total, np.zeros(total, np.uint64)), Malformed, "do not fit"),
-        ({}, events.Chunk(2, total, np.array([0x1FFFFF], np.uint64)), Malformed, "not below its prime"),
-        ({}, events.Chunk(2, total, np.array([1 << 63], np.uint64)), Malformed, "not below its prime"),
+    send = owner.shares(to)
+    data = data_of(send)
+    effects = to.machine.handle(Arrived("c0", send.message, 0, len(data), data), to.now)
+    assert [bytes(one.value) for one in effects.keep if isinstance(one, Put)] == [data]
+    assert [work.name[0] for work in effects.work] == ["used"]
+
+
+def test_shares_that_are_not_due(sharers: list[Client]) -> None:
+    owner, to = sharers[0], sharers[2]
+    give(owner, to, 0, 2)
+    sharers[3].shares(to)
+    total = len(data_of(owner.shares(to)))
+    cases: list[tuple[dict[str, Any], type[PeerError], str]] = [
+        ({"session": bytes(32)}, OutOfTurn, "another job"),
+        ({"session": b""}, OutOfTurn, "another job"),
+        ({"name": sharers[3].site.share_set.id}, OutOfTurn, "another step of the job"),
+        ({"name": b""}, OutOfTurn, "another step of the job"),
+        ({"sender": "c2"}, WrongSender, "only the other clients"),
+        ({"sender": "mallory"}, WrongSender, "only the other clients"),
+        ({"sender": "c3"}, OutOfTurn, "another step of the job"),
+        ({"total": total + 8}, Malformed, f"{total} bytes are due, not {total + 8}"),
+        ({"total": 1 << 63}, Malformed, f"{total} bytes are due"),
+        ({"first": 3}, Malformed, "from offset 16 are due, not from 24"),
+        ({"data": bytes(total)}, Malformed, "reaches beyond its total"),
+        ({"data": bytes(9)}, Malformed, "ends within one"),
+        ({"data": (0x1FFFFF).to_bytes(8, "little")}, Malformed, "not below its prime"),
+        ({"data": (1 << 63).to_bytes(8, "little")}, Malformed, "not below its prime"),
     ]
-    for changes, chunk, error, words in cases:
-        with unchanged(to), pytest.raises(error, match=words) as caught:
-            give(owner, to, chunk, **changes)
+    for changes, error, words in cases:
+        with unchanged(to.machine), pytest.raises(error, match=words) as caught:
+            give(owner, to, **({"first": 2} | changes))
         assert caught.type is error
-    assert give(owner, to, good) == total
+    assert give(owner, to, 2) == total // 8
 
 
-def test_shares_before_the_roster(newcomers: list[Participant], sharers: list[Participant]) -> None:
-    with unchanged(newcomers[2]), pytest.raises(OutOfTurn, match="the session is not agreed on here yet"):
-        give(sharers[0], newcomers[2], part(sharers[0], newcomers[2]))
-    with unchanged(newcomers[2]), pytest.raises(OutOfTurn, match="the session is not agreed on here yet"):
-        newcomers[2].progress("c0", b"", sharers[0].share_set.id)
+def test_shares_before_the_roster(newcomers: list[Client], sharers: list[Client]) -> None:
+    with unchanged(newcomers[2].machine), pytest.raises(OutOfTurn, match="the session is not agreed on here yet"):
+        give(sharers[0], newcomers[2])
+    with unchanged(newcomers[2].machine), pytest.raises(OutOfTurn, match="the session is not agreed on here yet"):
+        newcomers[2].machine.progress("c0", sharers[0].shares(newcomers[2]).message)
 
 
-def test_rounds_wait_for_all_shares(sharers: list[Participant]) -> None:
-    assert sharers[2].missing() == ("c0", "c1", "c2", "c3", "c4")
-    with unchanged(sharers[2]), pytest.raises(OutOfTurn, match="shares are still missing"):
-        sharers[2].holdings()
-    sharers[2].keep_own()
-    sharers[2].keep_own()
-    assert sharers[2].missing() == ("c0", "c1", "c3", "c4")
-    refused(sharers[2], request(), OutOfTurn, "an assignment it did not send")
-    refused(sharers[2], events.Finished(1, 1, True, 0.0), OutOfTurn, "an assignment it did not send")
-    sharers[2].handle(piece(LABELS))
+@pytest.mark.parametrize("event", [request(), messages.Finished(1, 1, True, 0.0)])
+def test_nothing_refers_to_an_assignment_that_was_not_sent(sharers: list[Client], event: messages.Event) -> None:
+    refused(sharers[2], event, OutOfTurn, "an assignment it did not send")
+
+
+def test_rounds_wait_for_all_shares(sharers: list[Client]) -> None:
+    assert sharers[2].machine._phase.missing() == ("c0", "c1", "c3", "c4")
+    assert sharers[2].said(messages.Held) == []
+    tell(sharers[2], piece(LABELS))
     refused(sharers[2], request(), OutOfTurn, "before all shares are here")
 
 
-def test_a_client_that_comes_back_after_the_end_needs_no_shares_for_its_labels(sharers: list[Participant]) -> None:
+def test_a_client_that_comes_back_after_the_end_needs_no_shares_for_its_labels(sharers: list[Client]) -> None:
     final = np.maximum(LABELS, 0)
-    sharers[2].handle(piece(final))
-    sharers[2].handle(events.Finished(1, 1, True, 0.0))
-    start = len(ROWS[0]) + len(ROWS[1])
-    assert sharers[2].own_labels().tolist() == final[start : start + len(ROWS[2])].tolist()
+    tell(sharers[2], piece(final))
+    sharers[2].hear(messages.Finished(1, 1, True, 0.0))
+    first = len(ROWS[0]) + len(ROWS[1])
+    assert own_labels(sharers[2]) == final[first : first + len(ROWS[2])].tolist()
 
 
-def test_empty_pieces_of_an_assignment_take_no_memory(me: Participant) -> None:
-    for _ in range(1000):
-        me.handle(events.Assignment(1, 0, 0, 4, b""))
-    assert not me._pending
+def test_empty_pieces_of_an_assignment_take_no_memory(me: Client) -> None:
+    tell(me, part(b"data", 1, 0, 0, 0))
+    with unchanged(me.machine):
+        tell(me, *[part(b"data", 1, 0, 0, 0)] * 1000)
 
 
 def test_a_restarted_client_makes_the_same_shares_again() -> None:
-    first, again = introduced(FEDERATION, ROWS)[0], introduced(FEDERATION, ROWS)[0]
-    assert first.share_set.id == again.share_set.id
-    assert introduce(first) == introduce(again)
-    assert all((first.outgoing(name) == again.outgoing(name)).all() for name in ("c1", "c2", "c3", "c4"))
+    first, again = introduced()[0], introduced()[0]
+    assert first.site.share_set.id == again.site.share_set.id
+    assert first.site.introduction() == again.site.introduction()
+    others = introduced()[1:]
+    assert all(data_of(first.shares(other)) == data_of(again.shares(other)) for other in others)
+
+
+def test_a_client_that_has_lost_our_shares_gets_them_once_more(me: Client) -> None:
+    wanted = Parcel(me.machine.session, Kind.WANTED, me.site.share_set.id)
+    first = me.parcels(Kind.SHARES, "c0")[0]
+    for send in [send for send in me.sent if isinstance(send.message, Parcel)]:
+        me.give(Sent(send))
+    before = len(me.sent)
+    me.give(Arrived("c0", wanted, 0, 0, b""))
+    assert [data_of(send) for send in me.sent[before:]] == [data_of(first)]
+    other = dataclasses.replace(wanted, name=bytes(16))
+    with unchanged(me.machine), pytest.raises(OutOfTurn):
+        me.give(Arrived("c0", other, 0, 0, b""))
 
 
 # --- assignments ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_assignment_in_pieces(me: Participant) -> None:
+def test_an_assignment_in_pieces(me: Client) -> None:
     data = assignments.encode(LABELS, 3)
-    for at in range(len(data)):
-        me.handle(events.Assignment(1, 0, at, len(data), data[at : at + 1]))
-    assert me.handle(request()) == request()
-    assert me._labels(1).tolist() == LABELS.tolist()
+    tell(me, *(part(data, first=at, end=at + 1) for at in range(len(data))))
+    me.hear(request())
+    assert len(me.parcels(Kind.UPLOAD)) == 1
 
 
-def test_an_assignment_that_starts_again(me: Participant) -> None:
+def test_an_assignment_that_starts_again(me: Client) -> None:
     """As after a lost connection, in the middle of one."""
     data = assignments.encode(LABELS, 3)
-    me.handle(events.Assignment(1, 0, 0, len(data), data[:2]))
-    for at in range(len(data)):
-        me.handle(events.Assignment(1, 0, at, len(data), data[at : at + 1]))
-    assert me.handle(request()) == request()
+    tell(me, part(data, end=2), *(part(data, first=at, end=at + 1) for at in range(len(data))))
+    me.hear(request())
+    assert len(me.parcels(Kind.UPLOAD)) == 1
 
 
-def test_only_the_last_assignment_is_kept(me: Participant) -> None:
-    """DESIGN.md: memory is flat over rounds."""
-    for version in range(1, 20):
-        me.handle(piece(LABELS, version))
-    assert list(me._versions) == [19]
+def test_only_the_last_assignment_is_kept(me: Client) -> None:
+    """Memory is flat over rounds."""
+    tell(me, *(piece(LABELS, version) for version in range(1, 20)))
+    refused(me, request(number=18), OutOfTurn, "an assignment it did not send")
 
 
-def test_pieces_out_of_order_or_too_long(me: Participant) -> None:
-    data = assignments.encode(LABELS, 3)
-    longest = assignments.largest(len(LABELS), 3)
-    me.handle(events.Assignment(1, 0, 0, len(data), data[:2]))
-    words = "out of order or too long"
-    refused(me, events.Assignment(1, 0, 3, len(data), data[3:]), Malformed, words)
-    refused(me, events.Assignment(1, 0, 1, len(data), data[1:]), Malformed, words)
-    refused(me, events.Assignment(1, 0, 2, len(data) + 1, data[2:]), Malformed, "do not belong together")
-    refused(me, events.Assignment(2, 0, 2, len(data), data[2:]), Malformed, "do not belong together")
-    refused(me, events.Assignment(1, 0, 0, longest + 1, data), Malformed, words)
-    refused(me, events.Assignment(1, 0, 0, 1 << 63, data[:2]), Malformed, words)
+DATA = assignments.encode(LABELS, 3)
+LONGEST = assignments.largest(len(LABELS), 3)
 
 
-def test_a_change_of_an_assignment_we_do_not_hold(me: Participant) -> None:
-    base = np.zeros(12, dtype=np.int32)
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (part(DATA, first=3), "from offset 2 are due, not from 3"),
+        (dataclasses.replace(part(DATA, first=2), total=len(DATA) + 1), "bytes are due, and of one total"),
+        (part(DATA, version=2, first=2), "from offset 0 are due, not from 2"),
+        (dataclasses.replace(part(DATA), total=LONGEST + 1), f"at most {LONGEST} bytes are due"),
+        (dataclasses.replace(part(DATA, end=2), total=1 << 63), f"at most {LONGEST} bytes are due"),
+        (dataclasses.replace(part(DATA, first=2), data=DATA), "reaches beyond its total"),
+    ],
+)
+def test_pieces_out_of_order_or_too_long(me: Client, wrong: messages.Piece, words: str) -> None:
+    tell(me, part(DATA, end=2))
+    refused(me, of_session(me, wrong), Malformed, words)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_change_of_an_assignment_we_do_not_hold(me: Client, known: bool) -> None:
+    if known:
+        tell(me, piece(np.zeros(12, dtype=np.int32)))
     data = bytes([1, 1, 0, 0, 0, 0, 2])  # row 0 goes to cluster 1
-    with pytest.raises(Malformed, match="neither whole nor a change of one we hold"):
-        me.handle(events.Assignment(2, 1, 0, len(data), data))
-    me.handle(piece(base))
-    with pytest.raises(Malformed, match="neither whole nor a change of one we hold"):
-        me.handle(events.Assignment(3, 2, 0, len(data), data))
-    me.handle(events.Assignment(2, 1, 0, len(data), data))
-    assert me._labels(2).tolist() == [1] + [0] * 11
+    words = "neither whole nor a change of one we hold"
+    refused(me, of_session(me, part(data, 3 if known else 2, 2 if known else 1)), Malformed, words)
 
 
-def test_a_request_for_an_assignment_that_was_not_sent(me: Participant) -> None:
-    refused(me, request(), OutOfTurn, "an assignment it did not send")
-    me.handle(piece(LABELS))
-    refused(me, request(number=2), OutOfTurn, "an assignment it did not send")
+def test_a_change_of_the_assignment_we_hold(me: Client) -> None:
+    tell(me, piece(np.zeros(12, dtype=np.int32)))
+    tell(me, part(bytes([1, 1, 0, 0, 0, 0, 2]), 2, 1))
+    changed_labels = np.array([1] + [0] * 11, dtype=np.int32)
+    me.hear(request(changed_labels, number=2, columns=(0, 1)))
+    assert len(me.parcels(Kind.UPLOAD)) == 1
 
 
-def test_a_request_for_another_assignment(me: Participant) -> None:
-    me.handle(piece(LABELS))
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_request_for_an_assignment_that_was_not_sent(me: Client, number: int) -> None:
+    if number == 2:
+        tell(me, piece(LABELS))
+    refused(me, request(number=number), OutOfTurn, "an assignment it did not send")
+
+
+def test_a_request_for_another_assignment(me: Client) -> None:
+    tell(me, piece(LABELS))
     other = LABELS.copy()
     other[0] = 1
     refused(me, request(assignment_digest=digest_of(other)), Malformed, "not the one the request speaks of")
@@ -349,129 +481,188 @@ def test_a_request_for_another_assignment(me: Participant) -> None:
         ((4, 2, 0), Malformed),
     ],
 )
-def test_a_wrong_responder_set(me: Participant, responders: tuple[int, ...], error: type[PeerError]) -> None:
-    """DESIGN.md: a client "refuses a responder set that is not exactly R distinct names of the roster"."""
-    me.handle(piece(LABELS))
+def test_a_wrong_responder_set(me: Client, responders: tuple[int, ...], error: type[PeerError]) -> None:
+    """A client refuses a responder set that is not exactly R distinct names of the roster."""
+    tell(me, piece(LABELS))
     words = "names a wrong responder set" if error is WrongSender else "roster order"
     refused(me, request(responders=responders), error, words)
 
 
-def test_who_is_not_asked_does_not_answer(me: Participant) -> None:
-    me.handle(piece(LABELS))
-    assert me.handle(request(responders=(0, 1, 3))) is None
+def test_who_is_not_asked_does_not_answer_but_counts_it(me: Client) -> None:
+    assert ask(me, responders=(0, 1, 3)) is None
+    assert me.machine.ended is None
+    assert {"given", "ranks"} <= set(me.kept)
 
 
-def test_going_back_to_an_earlier_round(me: Participant) -> None:
+@pytest.mark.parametrize(("number", "attempt"), [(2, 1), (3, 1)])
+def test_going_back_to_an_earlier_round(me: Client, number: int, attempt: int) -> None:
     assert ask(me, number=3, attempt=2) is not None
-    me.handle(piece(LABELS, version=2))
-    refused(me, request(number=2), WentBack, "goes back to an earlier round")
-    me.handle(piece(LABELS, version=3))
-    refused(me, request(number=3, attempt=1), WentBack, "goes back to an earlier round")
-    assert me.handle(request(number=3, attempt=2)) is not None
+    tell(me, piece(LABELS, version=number))
+    refused(me, request(number=number, attempt=attempt), WentBack, "goes back to an earlier round")
+    assert me.said(messages.Refused), "the server must not go on without us"
 
 
 @pytest.mark.parametrize("columns", [(3,), (0, 0), (0, 1 << 31), (-1,), (2,)])
-def test_impossible_columns(me: Participant, columns: tuple[int, ...]) -> None:
-    """Out of range, twice, or of a cluster without rows; the next honest request is answered as if nothing had been."""
+def test_impossible_columns(me: Client, columns: tuple[int, ...]) -> None:
+    """Out of range, twice, or of a cluster without rows."""
     labels = np.where(LABELS == 2, 0, LABELS).astype(np.int32)
-    me.handle(piece(labels))
+    tell(me, piece(labels))
     refused(me, request(labels, columns=columns), Malformed, "impossible columns")
-    honest = ask(me, labels, columns=(0, 1))
-    assert honest is not None
-    fresh = ask(meet(FEDERATION, ROWS)[2], labels, columns=(0, 1))
-    assert fresh is not None
-    assert honest.tobytes() == fresh.tobytes()
 
 
 # --- answers --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_request_gives_the_same_bytes(me: Participant) -> None:
+def test_the_same_request_gives_the_same_bytes(me: Client) -> None:
     first = ask(me)
-    assert first is not None
-    again = me.answer(request(received=7, deadline_seconds=1.0))
-    assert first.tobytes() == again.tobytes()
-    other = ask(meet(FEDERATION, ROWS)[2])
-    assert other is not None
-    assert first.tobytes() == other.tobytes(), "a restarted client gives the same bytes, too"
+    me.give(Sent(me.parcels(Kind.UPLOAD)[-1]))
+    again = ask(me, deadline_seconds=1.0)
+    assert first == again is not None
+    assert first == ask(meet()[2]), "a restarted client gives the same bytes, too"
 
 
 @pytest.mark.parametrize(
     "changes", [{"attempt": 2}, {"number": 2}, {"responders": (1, 2, 4)}, {"columns": (0, 1)}, {"columns": (1, 2)}]
 )
-def test_another_request_gives_other_masks(me: Participant, changes: dict[str, Any]) -> None:
-    first, second = ask(me), ask(meet(FEDERATION, ROWS)[2], **changes)
+def test_another_request_gives_other_masks(me: Client, changes: dict[str, Any]) -> None:
+    first, second = ask(me), ask(meet()[2], **changes)
     assert first is not None
     assert second is not None
-    same = min(len(first), len(second))
-    assert (first[:same] != second[:same]).mean() > 0.9
+    one, other = (np.frombuffer(data, "<u8") for data in (first, second))
+    same = min(len(one), len(other))
+    assert (one[:same] != other[:same]).mean() > 0.9
 
 
 def test_open_answers_do_not_depend_on_the_attempt() -> None:
-    agreed = make_federation(5, max_rows=30, uploads="open", seeding="random")
-    me = meet(agreed, ROWS)[2]
+    me = meet(make_federation(5, max_rows=30, uploads="open", seeding="random"))[2]
     first, second = ask(me), ask(me, attempt=2)
-    assert first is not None
-    assert second is not None
-    assert first.tobytes() == second.tobytes()
+    assert first == second is not None
 
 
-def test_no_columns_is_an_empty_answer(me: Participant) -> None:
-    answer = ask(me, columns=())
-    assert answer is not None
-    assert len(answer) == 0
+def test_no_columns_is_an_empty_answer(me: Client) -> None:
+    assert ask(me, columns=()) == b""
+
+
+def test_what_a_request_gives_away_is_kept_before_the_answer_leaves(me: Client) -> None:
+    tell(me, piece(LABELS))
+    count, answer = me.machine.handle(Told(request()), me.now).work
+    assert isinstance(count, Work)
+    assert isinstance(answer, Work)
+    made = me.machine.handle(Worked(answer.name, answer.run()), me.now)
+    assert not made.send, "an answer waits until it is counted"
+    effects = me.machine.handle(Worked(count.name, count.run()), me.now)
+    assert [one.key for one in effects.keep] == ["ranks", "given"]
+    assert [send.message.kind for send in effects.send] == [Kind.UPLOAD]
+
+
+def test_an_answer_that_is_made_after_it_was_counted_leaves_at_once(me: Client) -> None:
+    tell(me, piece(LABELS))
+    count, answer = me.machine.handle(Told(request()), me.now).work
+    assert isinstance(count, Work)
+    assert isinstance(answer, Work)
+    assert not me.machine.handle(Worked(count.name, count.run()), me.now).send
+    effects = me.machine.handle(Worked(answer.name, answer.run()), me.now)
+    assert [send.message.kind for send in effects.send] == [Kind.UPLOAD]
+
+
+# --- the link to the server -----------------------------------------------------------------------------------------------
+
+
+def test_a_client_joins_and_notes_that_it_did(newcomers: list[Client]) -> None:
+    effects = newcomers[2].give(Started())
+    assert [one.key for one in effects.keep] == ["joined"]
+    [send] = effects.send
+    assert isinstance(send.message, messages.Join)
+    assert (send.to, send.message.begun) == (SERVER, False)
+
+
+def test_a_lost_server_is_tried_again_until_patience_ends(newcomers: list[Client]) -> None:
+    me = newcomers[2]
+    me.give(Started())
+    me.give(Linked())
+    for _ in range(2000):
+        me.give(Lost(Unavailable("no route")))
+        if me.machine.ended is not None:
+            break
+        dials = len(me.said_joins())
+        while len(me.said_joins()) == dials:
+            me.now += 0.5
+            me.give(Tick())
+    assert me.machine.ended is not None
+    assert str(me.machine.ended.error) == "gave up on the server after 600 s: no route"
+    assert me.now - 100.0 < 620.0
+
+
+def test_an_operator_may_stop_it_and_the_server_hears_why(me: Client) -> None:
+    me.give(Stop("stopped by a signal"))
+    assert me.machine.ended is not None
+    assert [one.reason for one in me.said(messages.Stopped)] == ["stopped by a signal"]
+    assert not me.machine.over(me.now)
+    assert me.machine.over(me.now + 10.0)
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------------
 
 
+def own_labels(client: Client) -> list[int]:
+    """As they are written."""
+    session, labels = client.kept["labels"][:32], client.kept["labels"][32:]
+    assert session == client.machine.session
+    return np.frombuffer(labels, "<i4").tolist()
+
+
 def test_own_labels_are_those_of_our_rows() -> None:
     labels = np.array([0, 1, 2, 0, 1, 2, 2, 1, 0, 0, 1, 2], dtype=np.int32)
     found = []
-    for machine in meet(FEDERATION, ROWS):
-        with pytest.raises(JobFailed, match="not finished"):
-            machine.own_labels()
-        machine.handle(piece(labels, 9))
-        machine.handle(events.Finished(9, 4, True, 1.5))
-        assert machine.phase is Phase.FINISHED
-        found.append(machine.own_labels().tolist())
+    for client in meet():
+        tell(client, piece(labels, 9))
+        assert "labels" not in client.kept
+        client.hear(messages.Finished(9, 4, True, 1.5))
+        assert client.machine.phase is Phase.FINISHED
+        found.append(own_labels(client))
     assert found == [[0, 1, 2], [], [0, 1, 2, 2], [1, 0], [0, 1, 2]]
 
 
-def test_a_final_assignment_that_leaves_rows_out(me: Participant) -> None:
-    me.handle(piece(np.where(LABELS == 2, -1, LABELS).astype(np.int32)))
-    refused(me, events.Finished(2, 4, True, 1.5), OutOfTurn, "an assignment it did not send")
-    refused(me, events.Finished(1, 4, True, 1.5), Malformed, "leaves rows without a cluster")
+@pytest.mark.parametrize(
+    ("version", "error", "words"),
+    [(2, OutOfTurn, "an assignment it did not send"), (1, Malformed, "leaves rows without a cluster")],
+)
+def test_a_final_assignment_that_leaves_rows_out(me: Client, version: int, error: type[PeerError], words: str) -> None:
+    tell(me, piece(np.where(LABELS == 2, -1, LABELS).astype(np.int32)))
+    refused(me, messages.Finished(version, 4, True, 1.5), error, words)
+    assert "labels" not in me.kept
 
 
-@pytest.mark.parametrize("last", [events.Finished(1, 4, True, 1.5), events.Failed("no")])
-def test_nothing_is_taken_after_the_end(me: Participant, last: events.Event) -> None:
-    labels = np.abs(LABELS)
-    me.handle(piece(labels))
-    me.handle(last)
-    others: list[events.Event] = [
-        events.Roster(()),
-        events.Finished(5, 1, False, 0.0),
-        events.Failed("another reason"),
-        piece(LABELS, 2),
+@pytest.mark.parametrize("last", [messages.Finished(1, 4, True, 1.5), messages.Failed("no")])
+def test_nothing_is_taken_after_the_end(me: Client, last: messages.Event) -> None:
+    tell(me, piece(np.abs(LABELS)))
+    me.hear(last)
+    others: list[messages.Event] = [
+        messages.Roster(()),
+        messages.Finished(5, 1, False, 0.0),
+        messages.Failed("another reason"),
+        of_session(me, piece(LABELS, 2)),
         request(),
-        events.Waiting("rounds", ()),
+        messages.Waiting(Phase.ROUNDS, ()),
     ]
-    with unchanged(me):
-        for event in others:
-            assert me.handle(event) is None
+    phase, kept, sent, ended = me.machine.phase, dict(me.kept), len(me.sent), me.machine.ended
+    me.hear(*others)
+    assert (me.machine.phase, me.kept, len(me.sent), me.machine.ended) == (phase, kept, sent, ended)
 
 
-def test_a_failure_is_told(newcomers: list[Participant]) -> None:
-    newcomers[0].handle(events.Failed("after 600 s these have not joined: c1"))
-    assert newcomers[0].phase is Phase.FAILED
-    assert newcomers[0].failure == "after 600 s these have not joined: c1"
-    with pytest.raises(JobFailed):
-        newcomers[0].own_labels()
+def test_a_failure_is_told(newcomers: list[Client]) -> None:
+    newcomers[0].hear(messages.Failed("after 600 s these have not joined: c1"))
+    ended = newcomers[0].machine.ended
+    assert newcomers[0].machine.phase is Phase.FAILED
+    assert ended is not None
+    assert isinstance(ended.error, JobFailed)
+    assert str(ended.error) == "the job has failed: after 600 s these have not joined: c1"
+    assert "labels" not in newcomers[0].kept
 
 
-def test_secrets_are_not_printed(me: Participant) -> None:
-    secrets: Secrets = me._secrets
+def test_secrets_are_not_printed(me: Client) -> None:
+    secrets: Secrets = me.site.secrets
     assert repr(secrets) == str(secrets) == f"{secrets}" == "Secrets(…)"
-    assert secrets.seed.hex() not in repr(vars(me))
-    assert repr(secrets.seed) not in repr(me.share_set)
+    for shown in (repr(me.machine), repr(me.site), repr(vars(me.machine)), repr(me.site.share_set)):
+        assert secrets.seed.hex() not in shown
+        assert repr(secrets.seed) not in shown

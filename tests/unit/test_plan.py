@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secfc import local, plan
+from secfc import local
+from secfc.agreement import plan
+from secfc.agreement.plan import Wishes, make
+from secfc.coding.field import MAX_LANES, Field
 from secfc.errors import InvalidInput, PlanError
-from secfc.field import MAX_LANES, Field
-from secfc.plan import Wishes, make
-from secfc.union import TableShape, union_code
+from secfc.privacy.union import TableShape, union_code
 
 GOOD = Wishes(clients=5, privacy=1, clusters=3, features=4, max_rows=100, bound=8.0, precision=10)
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from secfc import exits, plan
-from secfc.cli import group
+from secfc import exits
+from secfc.agreement import plan
+from secfc.agreement.federation import dumps
 from secfc.commands.plan import count, size
-from secfc.config import dumps
-from tests.protocol.joined import make_federation
+from secfc_client.cli import group
+from tests.parties import make_federation
 
 
 def run(*arguments: str) -> tuple[int, Result]:
@@ -170,7 +171,7 @@ def test_a_broken_federation_file(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("options", [("--clients", "5"), ("--clients", "2"), ("--clients", "5", "--json")])
 def test_as_a_process(options: tuple[str, ...]) -> None:
     """The installed command: exit codes, no traceback, and quick, for it loads no compiled kernels."""
-    program = "import sys; from secfc import cli; sys.argv = ['secfc', 'plan', *sys.argv[1:]]\n"
+    program = "import sys; from secfc_client import cli; sys.argv = ['secfc', 'plan', *sys.argv[1:]]\n"
     program += "try: cli.main()\nfinally: assert 'numba' not in sys.modules and 'galois' not in sys.modules\n"
     done = subprocess.run(
         [sys.executable, "-c", program, *options],

@@ -6,25 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from secfc.agreement import policy
+from secfc.agreement.policy import Policy
 from secfc.errors import ConfigError
-from secfc_client import policy
-from secfc_client.policy import Policy
-from tests.protocol.joined import make_federation
+from tests.parties import make_federation
 
 WHOLE = """
 least_privacy = 2
 uploads = ["masked"]
-max_rounds = 40
+max_requests = 40
 max_directions = 12
 smallest_cluster = 5
 open_centers = "clients"
 centers_smallest = 20
+committee = ["a", "b"]
 keep_shares = true
 """
 
 
 def test_every_key() -> None:
-    assert policy.parse(WHOLE, "policy.toml") == Policy(2, ("masked",), 40, 12, 5, "clients", 20, True)
+    assert policy.parse(WHOLE, "policy.toml") == Policy(2, ("masked",), 40, 12, 5, "clients", 20, ("a", "b"), True)
 
 
 def test_an_empty_file_is_the_defaults() -> None:
@@ -33,10 +34,10 @@ def test_an_empty_file_is_the_defaults() -> None:
 
 def test_the_file_of_the_kit_the_chosen_one_or_none(tmp_path: Path) -> None:
     assert policy.of_kit(tmp_path) == Policy()
-    (tmp_path / "policy.toml").write_text("max_rounds = 3")
-    (tmp_path / "other.toml").write_text("max_rounds = 4")
-    assert policy.of_kit(tmp_path).max_rounds == 3
-    assert policy.of_kit(tmp_path, tmp_path / "other.toml").max_rounds == 4
+    (tmp_path / "policy.toml").write_text("max_requests = 3")
+    (tmp_path / "other.toml").write_text("max_requests = 4")
+    assert policy.of_kit(tmp_path).max_requests == 3
+    assert policy.of_kit(tmp_path, tmp_path / "other.toml").max_requests == 4
     with pytest.raises(ConfigError, match=r"nowhere\.toml: cannot be read"):
         policy.of_kit(tmp_path, tmp_path / "nowhere.toml")
 
@@ -62,17 +63,18 @@ def test_a_link_that_leads_nowhere_is_not_the_defaults(tmp_path: Path) -> None:
         ("least_privacy = 1.5", "least_privacy: must be a whole number"),
         ('uploads = "masked"', "uploads: must be a list of strings"),
         ("uploads = []", "uploads: must list one or more of masked, open"),
-        ('uploads = ["sealed"]', "uploads: must list one or more of masked, open"),
-        ('uploads = ["open", "open"]', "stands there twice"),
-        ("max_rounds = 0", "max_rounds: must be a whole number from 1"),
+        ('uploads = ["secret"]', "uploads: must list one or more of masked, open, sealed"),
+        ('uploads = ["open", "open"]', "is listed twice"),
+        ("max_requests = 0", "max_requests: must be a whole number from 1"),
         ("max_directions = -1", "max_directions: must be a whole number from 0"),
         ("smallest_cluster = 0", "smallest_cluster: must be a whole number from 1"),
         ('open_centers = "all"', "open_centers: must be one of nobody, clients, server"),
         ("centers_smallest = 0", "centers_smallest: must be a whole number from 1"),
         ("keep_shares = 1", "keep_shares: must be true or false, not 1"),
-        ("max_round = 3", "unknown key 'max_round'; did you mean \"max_rounds\"?"),
-        ("[policy]\nmax_rounds = 3", "unknown key 'policy'"),
-        ("max_rounds = ", "not valid TOML"),
+        ("max_request = 3", "unknown key 'max_request'; did you mean \"max_requests\"?"),
+        ("max_rounds = 3", "max_rounds is now called max_requests, as it counts requests; rename it"),
+        ("[policy]\nmax_requests = 3", "unknown key 'policy'"),
+        ("max_requests = ", "not valid TOML"),
     ],
 )
 def test_a_wrong_value_is_one_clear_line(text: str, words: str) -> None:
@@ -90,8 +92,8 @@ def test_a_wrong_value_is_one_clear_line(text: str, words: str) -> None:
         (Policy(uploads=("masked",)), {"uploads": "open"}, 'uploads = ["masked"], but uploads = "open"'),
         (Policy(smallest_cluster=2), {}, 'seeding = "k-means++" asks for distances to single rows; it needs 1'),
         (Policy(smallest_cluster=2), {"seeding": "separation"}, "asks for distances to single rows"),
-        (Policy(max_rounds=3), {}, "the shortest job makes 4 requests"),
-        (Policy(max_rounds=4), {"seeding": "separation"}, "the shortest job makes 5 requests"),
+        (Policy(max_requests=3), {}, "the shortest job makes 4 requests"),
+        (Policy(max_requests=4), {"seeding": "separation"}, "the shortest job makes 5 requests"),
         (Policy(max_directions=1), {}, "k = 3 clusters give away 2 at once"),
     ],
 )
@@ -105,7 +107,7 @@ def test_a_federation_that_cannot_fit(rules: Policy, settings: dict[str, str], w
 def test_a_federation_that_fits() -> None:
     policy.check(Policy(), make_federation(5))
     policy.check(Policy(1, ("masked",), 4, 2), make_federation(5))
-    policy.check(Policy(smallest_cluster=9, max_rounds=1), make_federation(5, seeding="random"))
+    policy.check(Policy(smallest_cluster=9, max_requests=1), make_federation(5, seeding="random"))
 
 
 def test_rules_are_shown_as_they_are_written() -> None:

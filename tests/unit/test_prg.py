@@ -9,10 +9,10 @@ import sys
 import numpy as np
 import pytest
 
-from secfc import prg
+from secfc.coding import prg
+from secfc.coding.field import Field, Layout
+from secfc.coding.parallel import ROW_GROUP, block_rows
 from secfc.errors import InvalidInput
-from secfc.field import Field, Layout
-from secfc.parallel import ROW_GROUP, block_rows
 from tests.oracle import flat_order, small_field, stream
 
 KEY = bytes(range(32))
@@ -110,7 +110,7 @@ def test_more_rows_begin_with_the_same_ones() -> None:
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_the_number_of_threads_does_not_matter(threads: str) -> None:
     code = (
-        "import hashlib; from secfc import prg, parallel; from secfc.field import Field;"
+        "import hashlib; from secfc.coding import parallel, prg; from secfc.coding.field import Field;"
         f"assert parallel.threads() == {threads};"
         "print(hashlib.sha256(prg.uniform(Field.of(2), 5000, 3, bytes(32)).tobytes()).hexdigest())"
     )

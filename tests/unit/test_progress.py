@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
 from secfc_server import result
-from secfc_server.progress import REMIND_SECONDS, Monitor
+from secfc_server.progress import REMIND_SECONDS, Monitor, line
 from tests.unit.test_coordinator import DEADLINES, Server
 
 
@@ -19,30 +20,30 @@ def test_whom_a_round_waits_for_is_said_at_once_and_again(caplog: pytest.LogCapt
     caplog.set_level(logging.INFO, "secfc.server")
     server = Server(3, (3, 4, 5))
     server.begin_rounds()
-    monitor = Monitor(server.coordinator)
-    monitor.look(server.now)
+    monitor = Monitor(server.seen)
+    monitor.look(server.seen, server.now)
     server.lose(1)
     server.tick(DEADLINES.lost + 0.1)
-    monitor.look(server.now)
-    assert waits(caplog) == [{"phase": "rounds", "missing": ("c1",), "broken": []}]
-    monitor.look(server.now + 1)
+    monitor.look(server.seen, server.now)
+    assert waits(caplog) == [{"phase": "rounds", "missing": ("c1",), "broken": ()}]
+    monitor.look(server.seen, server.now + 1)
     assert len(waits(caplog)) == 1
-    monitor.look(server.now + REMIND_SECONDS + 1)
+    monitor.look(server.seen, server.now + REMIND_SECONDS + 1)
     assert len(waits(caplog)) == 2
-    assert "waiting for c1" in monitor.line()
+    assert "waiting for c1" in line(server.seen)
 
 
 def test_a_frozen_client_is_named_too(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "secfc.server")
     server = Server(3, (3, 4, 5))
     server.begin_rounds()
-    monitor = Monitor(server.coordinator)
-    monitor.look(server.now)
+    monitor = Monitor(server.seen)
+    monitor.look(server.seen, server.now)
     server.send(0)
     server.send(1)
     server.tick(REMIND_SECONDS + 1)
-    monitor.look(server.now)
-    assert waits(caplog) == [{"phase": "rounds", "missing": ("c2",), "broken": []}]
+    monitor.look(server.seen, server.now)
+    assert waits(caplog) == [{"phase": "rounds", "missing": ("c2",), "broken": ()}]
 
 
 def test_nothing_is_waited_for_after_the_end(caplog: pytest.LogCaptureFixture) -> None:
@@ -50,9 +51,9 @@ def test_nothing_is_waited_for_after_the_end(caplog: pytest.LogCaptureFixture) -
     server = Server(3, (3, 4, 5))
     server.begin_rounds()
     server.finish()
-    monitor = Monitor(server.coordinator)
-    monitor.look(server.now)
-    monitor.look(server.now + 10 * REMIND_SECONDS)
+    monitor = Monitor(server.seen)
+    monitor.look(server.seen, server.now)
+    monitor.look(server.seen, server.now + 10 * REMIND_SECONDS)
     assert waits(caplog) == []
 
 
@@ -62,11 +63,11 @@ PHASES = ["joining", "agreeing", "sharing", "rounds"]
 def test_a_phase_is_told_of_however_short_it_was(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "secfc.server")
     server = Server(3, (3, 4, 5))
-    monitor = Monitor(server.coordinator)
-    monitor.look(server.now)
+    monitor = Monitor(server.seen)
+    monitor.look(server.seen, server.now)
     server.begin_rounds()
-    monitor.look(server.now)
-    monitor.look(server.now)
+    monitor.look(server.seen, server.now)
+    monitor.look(server.seen, server.now)
     said = [record.getMessage() for record in caplog.records]
     assert [text for text in said if text in PHASES] == PHASES
 
@@ -76,10 +77,11 @@ def test_a_job_that_ran_out_of_rounds_says_so(caplog: pytest.LogCaptureFixture) 
     server = Server(3, (3, 4, 5), max_rounds=1)
     server.begin_rounds()
     server.finish()
-    assert server.coordinator.rounds is not None
-    server.coordinator.rounds.clustering.converged = False  # as it is where the last round still moved a row
-    assert not result.describe(server.coordinator, 1.0)["converged"]
-    Monitor(server.coordinator).look(server.now)
+    outcome = server.seen.outcome
+    assert outcome is not None
+    moved = replace(server.seen, outcome=replace(outcome, converged=False))  # as where the last round still moved a row
+    assert not result.describe(moved, 1.0)["converged"]
+    Monitor(server.seen).look(moved, server.now)
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert warning.getMessage() == "stopped after max_rounds = 1; not converged"
 
@@ -89,5 +91,5 @@ def test_a_job_that_converged_does_not_warn(caplog: pytest.LogCaptureFixture) ->
     server = Server(3, (3, 4, 5))
     server.begin_rounds()
     server.finish()
-    Monitor(server.coordinator).look(server.now)
+    Monitor(server.seen).look(server.seen, server.now)
     assert [record for record in caplog.records if record.levelno == logging.WARNING] == []

@@ -16,16 +16,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from secfc import authority, config, keyfile, kit
+from secfc.agreement import federation as federations
 from secfc.commands import passphrases
 from secfc.commands.provision import command
 from secfc.errors import ConfigError
-from secfc.provision import Provisioned, issue_certificate, make_authority, make_key, provision, spoken
+from secfc.pki import authority, keyfile, kit
+from secfc.pki.provision import Provisioned, issue_certificate, make_authority, make_key, provision, spoken
 
 TEXT = """
 name = "trial"
-k = 2
 privacy = 1
+
+[job]
+k = 2
 max_rows = 10
 features = 2
 bound = 1
@@ -40,7 +43,7 @@ address = "[::1]:7001"
 name = "b"
 address = "10.0.0.2:7001"
 """
-FEDERATION = config.parse(TEXT, "federation.toml")
+FEDERATION = federations.parse(TEXT, "federation.toml")
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -71,7 +74,7 @@ def test_layout_and_permissions(made: Provisioned) -> None:
             "roster.json",
         ]
         assert mode(folder / "key.pem") == 0o600
-        assert config.load(folder / "federation.toml") == FEDERATION
+        assert federations.load(folder / "federation.toml") == FEDERATION
         for same in ("ca.pem", "roster.json"):
             assert (folder / same).read_bytes() == (made.ca / same).read_bytes()
     assert mode(made.ca / "ca.key") == 0o600
@@ -186,7 +189,7 @@ def run(tmp_path: Path, *options: str) -> str:
 
 def test_command_json(tmp_path: Path) -> None:
     report = json.loads(run(tmp_path, "--json", "--days", "7"))
-    assert report["digest"] == FEDERATION.digest().hex()
+    assert report["digest"] == FEDERATION.agreed().hex()
     assert report["authority_fingerprint"] == spoken(certificate(tmp_path / "kits/ca/ca.pem").fingerprint(SHA256()))
     assert [one["party"] for one in report["kits"]] == ["server", "a", "b"]
     assert report["kits"][1]["names"] == ["a.trial.secfc.internal", "::1"]
@@ -276,7 +279,7 @@ def test_from_a_file_that_is_its_owners_only(tmp_path: Path) -> None:
     file = tmp_path / "passphrase"
     file.write_text(f"{PASSPHRASE}\n")
     file.chmod(0o644)
-    assert "others than its owner have access" in str(invoke(tmp_path, "--passphrase-file", str(file)).exception)
+    assert "users other than its owner have access" in str(invoke(tmp_path, "--passphrase-file", str(file)).exception)
     file.chmod(0o600)
     assert invoke(tmp_path, "--passphrase-file", str(file)).exit_code == 0
     authority.load(tmp_path / "kits" / "ca", "trial", lambda: PASSPHRASE)

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from secfc import authority as authorities
-from secfc import events, kit, pins, provision, signedroster
 from secfc.errors import ConfigError, Unavailable, WrongSender
-from secfc.kit import Kit
-from secfc.pins import Pins
-from secfc.provision import Authority
+from secfc.pki import authority as authorities
+from secfc.pki import kit, pins, provision, signedroster
+from secfc.pki.kit import Kit
+from secfc.pki.pins import Pins
+from secfc.pki.provision import Authority
+from secfc.protocol import messages
 from tests.unit.test_provision import FEDERATION, certificate
 
 NOW = datetime.now(UTC)
@@ -57,11 +58,11 @@ def renewed(kits: Path, party: str) -> Kit:
     return kit.load(folder)
 
 
-def introduction(own: Kit) -> events.Introduction:
-    bare = events.Introduction(
+def introduction(own: Kit) -> messages.Introduction:
+    bare = messages.Introduction(
         own.party_name, 3, bytes(16), bytes(32), bytes(32), bytes(32), own.certificate_pem, signature=b""
     )
-    return dataclasses.replace(bare, signature=own.sign(bare.statement(own.federation.digest())))
+    return dataclasses.replace(bare, signature=own.sign(bare.statement(own.federation.agreed())))
 
 
 def der(own: Kit) -> bytes:
@@ -156,7 +157,7 @@ def test_versions_never_go_back_while_running(kits: Path, caplog: pytest.LogCapt
     hand_out(kits, "a")
     with pytest.raises(WrongSender):
         a.pins.check("b", der(b))
-    with caplog.at_level(logging.WARNING, "secfc.pins"):
+    with caplog.at_level(logging.WARNING, "secfc.pki.pins"):
         for content in (old, b"", b"rubbish", None):
             if content is None:
                 (kits / "a" / ROSTER).unlink()
@@ -164,7 +165,9 @@ def test_versions_never_go_back_while_running(kits: Path, caplog: pytest.LogCapt
                 (kits / "a" / ROSTER).write_bytes(content)
             with pytest.raises(WrongSender, match="revoked"):
                 a.pins.check("b", der(b))
-    told = [record for record in caplog.records if record.name == "secfc.pins" and record.levelno >= logging.WARNING]
+    told = [
+        record for record in caplog.records if record.name == "secfc.pki.pins" and record.levelno >= logging.WARNING
+    ]
     assert "is version 1, but version 2 was seen here" in told[0].fields["reason"]  # type: ignore[attr-defined]
     assert len(told) == 4, "once for each change of the file"
 

@@ -10,7 +10,6 @@ import grpc
 import pytest
 from grpc import aio
 
-from secfc import rpc
 from secfc.errors import (
     ConfigError,
     DataError,
@@ -22,6 +21,7 @@ from secfc.errors import (
     Unavailable,
     WrongSender,
 )
+from secfc.net import rpc
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from secfc.coding.field import Field
+from secfc.coding.lagrange import Code, basis
+from secfc.coding.sharing import CodedRows, ShareSet, segment_length, squared_norms
 from secfc.errors import InvalidInput, Malformed
-from secfc.field import Field
-from secfc.lagrange import Code, basis
-from secfc.sharing import CodedRows, ShareSet, segment_length, squared_norms
 from tests.oracle import galois_field
 
 SEED = b"0123456789abcdef0123456789abcdef"

@@ -22,11 +22,14 @@ import grpc
 import pytest
 from click.testing import CliRunner, Result
 
-from secfc import config, kit, rpc, tlsprobe
+from secfc.agreement import federation as federations
+from secfc.agreement.federation import Federation
+from secfc.agreement.job import KEYS
 from secfc.commands import status
-from secfc.config import Federation
 from secfc.errors import ConfigError, JobFailed, Malformed, Unavailable, WrongSender
-from secfc.provision import provision
+from secfc.net import rpc
+from secfc.pki import kit, probe
+from secfc.pki.provision import provision
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1.secfc_pb2_grpc import CoordinatorServicer, add_CoordinatorServicer_to_server
 
@@ -41,7 +44,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def make_federation(names: tuple[str, ...] = ("a", "b", "c"), **changes: Any) -> Federation:
-    """A federation on this machine; `changes` replace keys of the file's first table."""
+    """A federation on this machine; `changes` replace keys of the federation or of its job."""
     ports = free_ports(1 + len(names))
     keys = {
         "name": "trial",
@@ -52,11 +55,12 @@ def make_federation(names: tuple[str, ...] = ("a", "b", "c"), **changes: Any) ->
         "bound": 1,
         "precision": 8,
     } | changes
-    lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    line = {key: f"{key} = {json.dumps(value)}" for key, value in keys.items()}
+    lines = [line[key] for key in keys if key not in KEYS] + ["[job]"] + [line[key] for key in keys if key in KEYS]
     lines += ["[server]", f'address = "127.0.0.1:{ports[0]}"', f'bind = "127.0.0.1:{ports[0]}"']
     for name, port in zip(names, ports[1:], strict=True):
         lines += ["[[client]]", f'name = "{name}"', f'address = "127.0.0.1:{port}"', f'bind = "127.0.0.1:{port}"']
-    return config.parse("\n".join(lines), "federation.toml")
+    return federations.parse("\n".join(lines), "federation.toml")
 
 
 class Fake(CoordinatorServicer):  # type: ignore[misc]
@@ -106,7 +110,8 @@ def serving(folder: Path, servicer: Fake | None = None) -> Iterator[None]:
 def reply(federation: Federation, phase: str = "joining", **changes: Any) -> pb.StatusReply:
     """What a server says at the beginning: of the clients, only the first has joined."""
     clients = [pb.ClientStatus(name=name, joined=not j, connected=False) for j, name in enumerate(federation.roster)]
-    told = {"federation": federation.name, "phase": phase, "clients": clients, "federation_digest": federation.digest()}
+    digests = {"federation_digest": federation.agreed(), "job_digest": federation.job.digest()}
+    told = {"federation": federation.name, "phase": f"PHASE_{phase.upper()}", "clients": clients, **digests}
     if phase == "joining":
         told["missing"] = federation.roster[1:]
     return pb.StatusReply(**(told | changes))
@@ -132,7 +137,7 @@ def test_any_party_may_ask(kits: Path, federation: Federation, party: str) -> No
         result = run(kits / party)
     assert result.exit_code == 0, result.output
     assert "joining" in result.output
-    assert "waits for   b, c" in result.output
+    assert "waiting for  b, c" in result.output
     assert "7 of all clients" in result.output
 
 
@@ -156,9 +161,9 @@ def test_a_round_is_shown_with_its_numbers_and_broken_links(kits: Path, federati
 
 def test_a_round_that_cannot_be_asked_names_whom_it_waits_for(kits: Path, federation: Federation) -> None:
     with serving(kits / "server", Fake(reply(federation, "rounds", round=4, attempt=0, missing=["b"]))):
-        assert re.search(r"waits for +b *\n", run(kits / "a").output)
+        assert re.search(r"waiting for +b *\n", run(kits / "a").output)
     with serving(kits / "server", Fake(reply(federation, "rounds", round=4, attempt=1))):
-        assert "waits for" not in run(kits / "a").output, "the round goes on without it"
+        assert "waiting for" not in run(kits / "a").output, "the round goes on without it"
 
 
 def test_json_holds_everything(kits: Path, federation: Federation) -> None:
@@ -179,9 +184,11 @@ def test_json_holds_everything(kits: Path, federation: Federation) -> None:
     ]
     assert json.loads(result.stdout) == {
         "federation": "trial",
-        "federation_digest": federation.digest().hex(),
+        "federation_digest": federation.agreed().hex(),
+        "job_digest": federation.job.digest().hex(),
         "phase": "rounds",
         "missing": [],
+        "committee": [],
         "step": "seed",
         "rows": 9,
         "round": 1,
@@ -241,7 +248,7 @@ def test_a_refusal_is_not_taken_for_an_outage(kits: Path) -> None:
 def test_a_server_that_never_answers_is_given_up(kits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A resolver that hangs cannot be interrupted, only left behind."""
     monkeypatch.setattr(status, "DEADLINE", 0.5)
-    monkeypatch.setattr(tlsprobe, "probe", lambda *_: time.sleep(PATIENCE))
+    monkeypatch.setattr(probe, "probe", lambda *_: time.sleep(PATIENCE))
     begin = time.monotonic()
     error = run(kits / "a").exception
     assert isinstance(error, Unavailable)
@@ -317,7 +324,7 @@ class TestWatch:
 
 def test_exit_codes_of_the_real_command(kits: Path, federation: Federation) -> None:
     def code(*options: str) -> int:
-        line = [sys.executable, "-c", "from secfc.cli import main; main()", "status", *options]
+        line = [sys.executable, "-c", "from secfc_client.cli import main; main()", "status", *options]
         return subprocess.run(line, capture_output=True, timeout=PATIENCE, check=False).returncode
 
     assert code("--kit", str(kits / "a")) == 3
@@ -329,7 +336,7 @@ def test_exit_codes_of_the_real_command(kits: Path, federation: Federation) -> N
 def on_a_terminal(*arguments: str, columns: int = 100) -> tuple[int, str]:
     """The real command on a pseudo-terminal: its exit code and what a person sees, colours and all."""
     outside, inside = pty.openpty()
-    line = [sys.executable, "-c", "from secfc.cli import main; main()", *arguments]
+    line = [sys.executable, "-c", "from secfc_client.cli import main; main()", *arguments]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": str(columns), "LINES": "40"}
     seen = status.in_background(lambda: b"".join(_read(outside)))
     try:

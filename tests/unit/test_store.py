@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secfc.errors import ConfigError, StorageError
+from secfc.protocol.client.site import Secrets
+from secfc.protocol.effects import Drop, Put
 from secfc_client import budget, keptlabels
 from secfc_client.keptlabels import Kept
-from secfc_client.participant import Secrets
-from secfc_client.store import Store, Written
+from secfc_client.store import Store
 
 ROWS = np.array([[1, -2], [3, 4]], dtype=np.int64)
 DIGEST = b"f" * 32
@@ -27,6 +28,14 @@ DIGEST = b"f" * 32
 
 def plain(secrets: Secrets) -> tuple[bytes, ...]:
     return secrets.seed, secrets.x25519.private_bytes_raw(), secrets.nonce, secrets.coin
+
+
+def put(store: Store, **values: bytes) -> None:
+    store.put([Put(key, value) for key, value in values.items()])
+
+
+SHARES, LASTING, SET = f"shares/b/{b'set'.hex()}", f"lasting/b/{b'set'.hex()}", b"set"
+WORDS = bytes(range(40))
 
 
 @pytest.fixture
@@ -150,7 +159,7 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     store.secrets(DIGEST, ROWS)
     (tmp_path / "other" / "given").mkdir()
     with pytest.raises(ConfigError, match="choose another --state"):
-        store.keep_given(b"what was asked")
+        put(store, given=b"what was asked")
 
 
 @pytest.fixture
@@ -205,99 +214,129 @@ def test_secrets_are_never_printed(folder: Path) -> None:
 
 def test_clear_gives_the_next_job_fresh_secrets(folder: Path) -> None:
     store = Store(folder)
-    store.clear()  # nothing there yet
+    store.finish(keep=False)  # nothing there yet
     first = plain(store.secrets(DIGEST, ROWS))
-    store.clear()
+    store.finish(keep=False)
     assert not (folder / "secrets.json").exists()
-    store.clear()
+    store.finish(keep=False)
     assert not set(first) & set(plain(store.secrets(DIGEST, ROWS)))
 
 
 def test_written_labels_are_noted_until_the_job_is_cleared(folder: Path) -> None:
     store = Store(folder)
     store.secrets(DIGEST, ROWS)
-    assert not store.written
-    store.note_written(Written())
+    assert "written" not in store.kept()
+    put(store, written=b"")
     again = Store(folder)
     again.secrets(DIGEST, ROWS)
-    assert (again.resumed, again.written) == (True, True)
-    again.clear()
+    assert (again.resumed, again.kept()) == (True, {"written": b""})
+    again.finish(keep=False)
     assert list(folder.iterdir()) == []
     again.secrets(DIGEST, ROWS)
-    assert (again.resumed, again.written) == (False, False)
+    assert (again.resumed, again.kept()) == (False, {})
 
 
 def test_other_rows_are_another_job_and_take_over_nothing(folder: Path) -> None:
     store = Store(folder)
     store.secrets(DIGEST, ROWS)
-    store.note_written(Written())
+    put(store, written=b"")
     store.secrets(DIGEST, ROWS + 1)
-    assert (store.resumed, store.written) == (False, False)
+    assert (store.resumed, store.kept()) == (False, {})
     assert sorted(path.name for path in folder.iterdir()) == ["secrets.json"]
 
 
 def test_where_a_coin_was_revealed_is_known_until_there_is_another(folder: Path) -> None:
     first = Store(folder)
     coin = first.secrets(DIGEST, ROWS).coin
-    first.note_revealed(b"s" * 32)
+    put(first, revealed=b"s" * 32)
     again = Store(folder).secrets(DIGEST, ROWS)
     assert (again.coin, again.revealed) == (coin, b"s" * 32)
     fresh = Store(folder).secrets(DIGEST, ROWS + 1)
     assert fresh.coin != coin
     assert fresh.revealed == Store(folder).secrets(DIGEST, ROWS + 1).revealed == b""
-    first.note_revealed(b"s" * 32)
-    first.clear()
+    put(first, revealed=b"s" * 32)
+    first.finish(keep=False)
     assert list(folder.iterdir()) == []
 
 
 def test_kept_shares_mean_the_same_seed_and_a_fresh_session(folder: Path) -> None:
     store = Store(folder)
     first = plain(store.secrets(DIGEST, ROWS))
-    words = np.arange(5, dtype=np.uint64)
-    store.keep_shares(b"set", "b", words, lasting=True)
-    store.keep_given(b"what was asked")
-    store.note_written(Written())
+    store.put([Put(LASTING, WORDS)])
+    put(store, given=b"what was asked", written=b"", joined=b"")
     store.finish(keep=True)
     again = Store(folder)
     second = plain(again.secrets(DIGEST, ROWS))
     assert second[0] == first[0], "the same shares"
     assert not set(first[1:]) & set(second[1:]), "fresh keys and a fresh nonce"
-    assert (again.resumed, again.written, again.fresh) == (True, False, False)
-    assert again.given() == b"what was asked"
-    kept = again.shares(b"set", "b", 5)
-    assert kept is not None
-    assert kept.tolist() == words.tolist()
-    assert again.shares(b"another", "b", 5) is None
+    assert (again.resumed, again.kept()) == (True, {"given": b"what was asked"})
+    assert again.get(SHARES) == again.get(LASTING) == WORDS
+    assert again.get(f"shares/b/{b'another'.hex()}") is None
+    assert again.get(f"shares/c/{SET.hex()}") is None
+
+
+def test_shares_of_an_owner_that_lets_them_serve_one_job_do_not_outlive_it(folder: Path) -> None:
+    store = Store(folder)
+    store.secrets(DIGEST, ROWS)
+    store.put([Put(LASTING, WORDS)])
+    store.put([Put("this-job-only/b", b"")])
+    store.put([Put("this-job-only/c", b"")])  # of whom nothing is here
+    assert store.get(SHARES) == WORDS
+    store.finish(keep=True)
+    assert store.get(SHARES) is None
+    store.put([Put(LASTING, WORDS)])
+    store.put([Put(SHARES, WORDS[:8])])
+    assert store.get(LASTING) == WORDS[:8], "an earlier job's are replaced"
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda whole: whole[:-1], lambda whole: whole + b"x", lambda whole: b"", bytes.swapcase]
+)
+def test_torn_shares_are_as_good_as_none(folder: Path, damage: Callable[[bytes], bytes]) -> None:
+    store = Store(folder)
+    store.secrets(DIGEST, ROWS)
+    store.put([Put(SHARES, b"words")])
+    assert store.get(SHARES) == b"words"
+    (folder / "b.shares").write_bytes(damage((folder / "b.shares").read_bytes()))
+    assert store.get(SHARES) is None
+
+
+def test_a_note_is_dropped(folder: Path) -> None:
+    store = Store(folder)
+    store.secrets(DIGEST, ROWS)
+    put(store, joined=b"")
+    store.put([Drop("joined"), Drop("joined")])
+    assert (store.kept(), store.begun) == ({}, False)
 
 
 def test_without_keeping_nothing_is_left(folder: Path) -> None:
     store = Store(folder)
     first = plain(store.secrets(DIGEST, ROWS))
-    store.keep_shares(b"set", "b", np.arange(5, dtype=np.uint64))
-    store.keep_given(b"what was asked")
+    store.put([Put(SHARES, WORDS)])
+    put(store, given=b"what was asked")
     store.finish(keep=False)
     assert list(folder.iterdir()) == []
     assert not set(first) & set(plain(store.secrets(DIGEST, ROWS)))
-    assert store.given() == b""
+    assert "given" not in store.kept()
 
 
 def test_other_rows_have_given_nothing_away(folder: Path) -> None:
     store = Store(folder)
     store.secrets(DIGEST, ROWS)
-    store.keep_given(b"what was asked")
+    put(store, given=b"what was asked")
     assert stat.S_IMODE((folder / "given").stat().st_mode) == 0o600
     store.secrets(DIGEST, ROWS + 1)
-    assert store.given() == b""
+    assert "given" not in store.kept()
 
 
 def test_a_damaged_count_is_not_taken_for_none(folder: Path) -> None:
     """Else whoever can damage it could have everything asked once more."""
     store = Store(folder)
     store.secrets(DIGEST, ROWS)
-    store.keep_given(b"what was asked")
+    put(store, given=b"what was asked")
     (folder / "given").write_bytes((folder / "given").read_bytes()[:-1])
     with pytest.raises(ConfigError, match="what these shares gave away is not known; start once with --new"):
-        store.given()
+        store.kept()
 
 
 # --- a job that is under way ---------------------------------------------------------------------------------------------
@@ -315,9 +354,9 @@ def test_changed_rows_are_refused_and_nothing_is_lost(
 ) -> None:  # type: ignore[type-arg]
     store = Store(folder)
     first = plain(store.secrets(DIGEST, ROWS))
-    store.keep_shares(b"set", "b", np.arange(5, dtype=np.uint64))
-    store.keep_given(b"what was asked")
-    store.note_joined()
+    store.put([Put(SHARES, WORDS)])
+    put(store, given=b"what was asked")
+    put(store, joined=b"")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(ConfigError, match=f"{words}.*put the old file back.*--new to give it up.*gone") as caught:
         Store(folder).secrets(digest, rows)
@@ -329,14 +368,14 @@ def test_changed_rows_are_refused_and_nothing_is_lost(
 def test_an_unfinished_job_is_given_up_only_when_told(folder: Path) -> None:
     store = Store(folder)
     first = plain(store.secrets(DIGEST, ROWS))
-    store.note_joined()
-    store.note_written(Written(b"s" * 32, b"a" * 32))
-    store.keep_answer("b", b"s" * 32, [b"an answer"])
-    store.keep_given(b"what was asked")
+    put(store, joined=b"")
+    put(store, written=b"s" * 32 + b"a" * 32)
+    store.put([Put("answer/b", b"an answer")])
+    put(store, given=b"what was asked")
     again = Store(folder)
     fresh = plain(again.secrets(DIGEST, ROWS + 1, new=True))
     assert not set(first) & set(fresh)
-    assert (again.resumed, again.written, again.given(), again.answers(b"s" * 32)) == (False, False, b"", {})
+    assert (again.resumed, again.kept()) == (False, {})
     assert [path.name for path in folder.iterdir()] == ["secrets.json"]
     assert plain(Store(folder).secrets(DIGEST, ROWS + 1)) == fresh
 
@@ -345,36 +384,44 @@ def test_after_a_job_other_rows_are_welcome(folder: Path) -> None:
     for keep in (False, True):
         store = Store(folder)
         store.secrets(DIGEST, ROWS)
-        store.note_joined()
+        put(store, joined=b"")
         store.finish(keep=keep)
         Store(folder).secrets(DIGEST, ROWS + 1)
-        Store(folder).clear()
+        Store(folder).finish(keep=False)
 
 
 def test_what_is_left_to_do_is_known_after_a_restart(folder: Path) -> None:
     store = Store(folder)
     store.secrets(DIGEST, ROWS)
-    assert store.written_for() == Written()
-    store.note_written(Written(b"s" * 32, b"a" * 32))
-    store.keep_answer("b", b"s" * 32, [b"one", b"", b"two"])
-    store.keep_answer("c", b"t" * 32, [b"of another session"])
+    notes = {"written": b"s" * 32 + b"a" * 32, "answer/b": b"of this session", "answer/c": b"of another session"}
+    put(store, **notes)
     again = Store(folder)
     again.secrets(DIGEST, ROWS)
-    assert (again.written, again.written_for(), again.centers_done) == (True, Written(b"s" * 32, b"a" * 32), False)
-    assert again.answers(b"s" * 32) == {"b": [b"one", b"", b"two"]}
+    assert again.kept() == notes
     (folder / "b.answer").write_bytes((folder / "b.answer").read_bytes()[:-1])
-    assert again.answers(b"s" * 32) == {}
-    again.note_centers()
-    assert Store(folder).centers_done
+    del notes["answer/b"]
+    assert again.kept() == notes, "a torn answer is as good as none"
+    put(again, **{"centers-done": b""})
+    assert Store(folder).kept() == notes | {"centers-done": b""}
     again.finish(keep=True)
     assert [path.name for path in folder.iterdir()] == ["secrets.json"]
+
+
+@pytest.mark.parametrize("note", ["joined", "written", "centers-done", "past", "revealed", "given"])
+def test_a_damaged_note_is_told_and_not_guessed(folder: Path, note: str) -> None:
+    store = Store(folder)
+    store.secrets(DIGEST, ROWS)
+    put(store, **{note: b"something"})
+    (folder / note).write_bytes(b"x")
+    with pytest.raises(ConfigError, match=f"{note}: damaged, so .* is not known; start once with --new"):
+        Store(folder).kept()
 
 
 def test_clearing_leaves_the_budget_and_the_labels(folder: Path) -> None:
     store = Store(folder)
     store.secrets(DIGEST, ROWS)
-    store.note_joined()
+    put(store, joined=b"")
     budget.write(folder, {})
     keptlabels.keep(folder, Kept(b"s" * 32, "table", np.array([1, 0], np.int32), None))
-    store.clear()
+    store.finish(keep=False)
     assert sorted(path.name for path in folder.iterdir()) == ["budget.json", f"labels-{'73' * 16}.kept"]

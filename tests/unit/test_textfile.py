@@ -45,7 +45,7 @@ def test_centres_go_to_a_csv_file_of_their_own(tmp_path: Path) -> None:
     data.preflight_centers(tmp_path / "centers.csv", out)
     with pytest.raises(DataError, match="written as CSV"):
         data.preflight_centers(tmp_path / "centers.parquet", out)
-    with pytest.raises(DataError, match="is the file of the labels too"):
+    with pytest.raises(DataError, match="is also the file of the labels"):
         data.preflight_centers(tmp_path / "." / "labels.csv", out)
-    with pytest.raises(DataError, match="does not exist; make it first"):
+    with pytest.raises(DataError, match="does not exist; create it first"):
         data.preflight_centers(tmp_path / "none" / "centers.csv", out)

@@ -17,16 +17,19 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from secfc import config, kit
-from secfc.kit import Finding, Kit
-from secfc.provision import Authority, certificate_pem, issue_certificate, make_key, private_pem, provision
-from secfc.tlsprobe import probe
+from secfc.agreement import federation as federations
+from secfc.pki import kit
+from secfc.pki.kit import Finding, Kit
+from secfc.pki.probe import probe
+from secfc.pki.provision import Authority, certificate_pem, issue_certificate, make_key, private_pem, provision
 
-FEDERATION = config.parse(
+FEDERATION = federations.parse(
     """
 name = "trial"
-k = 2
 privacy = 1
+
+[job]
+k = 2
 max_rows = 10
 features = 2
 bound = 1
@@ -71,7 +74,7 @@ def reissued(kits: Path, tmp_path: Path, party: str, issued: datetime) -> Path:
     authority_key = serialization.load_pem_private_key((kits / "ca" / "ca.key").read_bytes(), None)
     assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
     authority = Authority(kit.parse_certificate((kits / "ca" / "ca.pem").read_bytes(), "ca.pem"), authority_key)
-    key, names = make_key(), [config.identity("trial", party)]
+    key, names = make_key(), [federations.identity("trial", party)]
     leaf = issue_certificate(authority, key.public_key(), party, names, 10, now=issued)
     (folder / "cert.pem").write_bytes(certificate_pem(leaf))
     (folder / "key.pem").write_bytes(private_pem(key))
@@ -147,7 +150,7 @@ def test_all_is_well(kits: Path, a: Kit) -> None:
     assert list(found) == ["dns", "tcp", "tls", "clock", "accepted"]
     assert all(finding.ok for finding in found.values()), found
     assert found["dns"].detail == "127.0.0.1 is 127.0.0.1"
-    assert "314 days more, ours 314" in found["clock"].detail
+    assert "another 314 days, ours 314" in found["clock"].detail
 
 
 def test_tls_12(kits: Path, a: Kit) -> None:
@@ -238,7 +241,7 @@ def test_other_party_at_the_address(kits: Path, a: Kit) -> None:
     with listening(greeter(tls(kits / "b"))) as address:
         finding = failure(probe(a, "server", address, PATIENCE))
     assert finding.name == "tls"
-    assert "there answers 'b.trial.secfc.internal' instead" in finding.detail
+    assert "'b.trial.secfc.internal' answers there instead" in finding.detail
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -257,7 +260,7 @@ def test_server_finds_our_certificate_expired(kits: Path, tmp_path: Path) -> Non
     with listening(greeter(tls(kits / "server"))) as address:
         finding = failure(probe(stale, "server", address, PATIENCE))
     assert finding.name == "accepted"
-    assert "to it our certificate has expired; compare both clocks" in finding.detail
+    assert "it considers our certificate expired; compare both clocks" in finding.detail
 
 
 @pytest.mark.parametrize(("age", "words"), [(20, "has expired"), (-20, "is not valid yet")])

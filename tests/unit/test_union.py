@@ -13,12 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from experiments import union as experiment
-from secfc import alignment, identifiers, summing, union
+from secfc.coding import summing
+from secfc.coding.field import Field
+from secfc.coding.lagrange import Code
 from secfc.errors import DataError, InvalidInput, JobFailed, Malformed, OutOfTurn
-from secfc.field import Field
-from secfc.identifiers import Ids
-from secfc.lagrange import Code
-from secfc.union import Peeled, TableShape, TableShares, Union, peel, union_code
+from secfc.framing import framed
+from secfc.privacy import identifiers, union
+from secfc.privacy.identifiers import Ids
+from secfc.privacy.union import Peeled, TableShape, TableShares, Union, peel, union_code
+from tests.unit import aligning as alignment
 
 SEED, SESSION = b"i" * 32, b"s" * 32
 PAIRS = st.tuples(st.integers(0, 3), st.integers(0, 3))
@@ -64,7 +67,8 @@ def test_fresh_ids_differ_are_uniform_and_come_again_from_their_seed() -> None:
 def test_linked_ids_follow_their_description() -> None:
     """HMAC-SHA256 by hand (RFC 2104); equal names, equal IDs, in any normalisation; another key or job, other IDs."""
     key = bytes(range(32))
-    message = b"secfc/v1/linked|" + (3).to_bytes(8, "big") + b"job" + "Zoë".encode()
+    parts = (b"secfc/v1/linked", b"job", "Zoë".encode())
+    message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
     padded = key + bytes(32)
     inner = hashlib.sha256(bytes(b ^ 0x36 for b in padded) + message).digest()
     digest = hashlib.sha256(bytes(b ^ 0x5C for b in padded) + inner).digest()
@@ -224,7 +228,7 @@ def test_a_table_is_what_its_description_says() -> None:
     """Cell by cell in Python integers: places, counts, sums of keys and of checks, modulo every lane's prime."""
     shape = TableShape.of(union_code(3, 1), 25, b"described")
     ids = identifiers.fresh(25, SEED)
-    raw = hashlib.sha256(b"secfc/v1/union-hash|" + shape.digest).digest()
+    raw = hashlib.sha256(framed(b"secfc/v1/union-hash", shape.digest)).digest()
     keys = [int.from_bytes(raw[8 * i : 8 * i + 8], "little") for i in range(4)]
     word = (1 << 64) - 1
 
@@ -373,4 +377,4 @@ def test_the_experiment_prints_seconds_and_bytes() -> None:
     assert row["bytes_per_id_and_recipient"] >= 8 * TableShape.of(union_code(4, 1), 300, b"").words / 300
     assert all(row[name] > 0 for name in (*experiment.STEPS, "client_s", "server_s"))
     result = CliRunner().invoke(experiment.command, ["-m", "20", "--repeat", "1"])
-    assert "bytes an ID and recipient" in result.stdout
+    assert "bytes per ID and recipient" in result.stdout

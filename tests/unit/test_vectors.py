@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secfc import errors, keys, masks
-from secfc.coins import Coins
-from secfc.decoding import Decoder, Distances
-from secfc.distances import Shape
-from secfc.field import Field, Layout
-from secfc.fixedpoint import quantise
-from secfc.lagrange import Code
-from secfc.prg import uniform
-from secfc.sharing import CodedRows, ShareSet, segment_length
+from secfc import errors
+from secfc.coding.field import Field, Layout
+from secfc.coding.lagrange import Code
+from secfc.coding.prg import uniform
+from secfc.coding.sharing import CodedRows, ShareSet, segment_length
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.decoding import Decoder, Distances
+from secfc.kmeans.distances import Shape
+from secfc.kmeans.fixedpoint import quantise
+from secfc.privacy import keys, masks
 from tests import reference
 from tests.vectors import generate
 from tests.vectors.generate import FOLDER, canonical, hex_words, words_hex

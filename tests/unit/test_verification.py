@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secfc import checking, federation, plan, verification, zerosum
-from secfc.coins import Coins
+from secfc.agreement import plan
+from secfc.coding import zerosum
+from secfc.coding.field import Field, Words
 from secfc.errors import JobFailed
-from secfc.federation import Member
-from secfc.field import Field, Words
-from secfc.lloyd import Clustering
-from secfc.sharing import ShareSet
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.lloyd import Clustering
+from secfc.privacy import checking, verification
+from secfc.protocol.effects import Send
+from secfc.protocol.memory import Memory
+from secfc.protocol.parcels import Kind, Parcel, Whole
+from tests import holders
+from tests.holders import Holder
 
 SESSION = b"s" * 32
 COINS = Coins(b"c" * 32)
@@ -28,29 +33,19 @@ def planned(n: int, t: int, segments: int = 1, features: int = 3, uploads: str =
 
 def dealt(
     made: plan.Plan, rows: int = 12, seed: int = 0, tamper: Callable[[int, int, Words], Words] | None = None
-) -> list[Member]:
+) -> list[Holder]:
     """Members that hold everybody's shares; `tamper(owner, receiver, shares)` may falsify some on their way."""
     rng = np.random.default_rng(seed)
     n, d = made.wishes.clients, made.wishes.features
     parts = [rng.integers(-100, 101, (rows // n + 1, d)) for _ in range(n)]
-    edges = np.cumsum([0, *map(len, parts)])
-    members = [Member(j, made, ShareSet(made.code, part, bytes([j + 1]) * 32)) for j, part in enumerate(parts)]
-    for j, member in enumerate(members):
-        member.meet([other.public for other in members])
-        shares = [
-            tamper(i, j, owner.share_set.shares([j])[0]) if tamper else owner.share_set.shares([j])[0]
-            for i, owner in enumerate(members)
-        ]
-        where = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
-        member.receive(int(edges[-1]), list(zip(where, shares, strict=True)))
-    return members
+    return holders.share(made, parts, tamper, fixed=True)
 
 
 def names(made: plan.Plan) -> list[str]:
     return [f"c{j}" for j in range(made.wishes.clients)]
 
 
-def outcome(members: list[Member], coins: Coins = COINS) -> str:
+def outcome(members: list[Holder], coins: Coins = COINS) -> str:
     """What the server says; nothing if all shares fit together."""
     made = members[0].plan
     try:
@@ -60,9 +55,9 @@ def outcome(members: list[Member], coins: Coins = COINS) -> str:
     return ""
 
 
-def add(members: list[Member], client: int, lane: int, row: int, column: int, value: float = 1.0) -> None:
+def add(members: list[Holder], client: int, lane: int, row: int, column: int, value: float = 1.0) -> None:
     """Something is wrong in what a client holds."""
-    members[client]._clusters.coded.matrix[lane, row, column] += value
+    members[client].coded.matrix[lane, row, column] += value
 
 
 # --- honest -----------------------------------------------------------------------------------------------------------
@@ -91,13 +86,24 @@ def test_rows_in_several_blocks(rows: int) -> None:
     assert "do not fit together" in outcome(members)
 
 
-def test_the_specification_checks_too() -> None:
+def test_a_job_checks_too() -> None:
     made = planned(5, 1)
-    members = dealt(made)
-    add(members, 3, 0, 4, 0)
-    rows = [member.share_set._values for member in members]
-    with pytest.raises(JobFailed, match="the shares held by client 4 do not fit those of the others"):
-        federation.run(made, rows, lambda total: Clustering(total, 2), members=members)
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(-100, 101, (3, 3)) for _ in range(5)]
+    memory = Memory(made, rows, lambda total: Clustering(total, 2), seeds=[bytes([j]) * 32 for j in range(5)])
+
+    def alter(sender: str, send: Send) -> Send:
+        if sender != "client-1" or send.to != "client-4" or not isinstance(send.message, Parcel):
+            return send
+        if send.message.kind is not Kind.SHARES or send.body is None:
+            return send
+        data = bytearray(b"".join(bytes(piece) for _, piece in send.body.pieces(0)))
+        data[0] ^= 1
+        return replace(send, body=Whole(bytes(data)))
+
+    memory.alter = alter
+    with pytest.raises(JobFailed, match="the shares held by client-4 do not fit those of the others"):
+        memory.run()
 
 
 def test_a_client_alone_has_nothing_to_compare() -> None:
@@ -179,13 +185,13 @@ def test_what_one_repetition_misses_the_other_shows() -> None:
     """A dealer that knew the factors of one repetition could hide; it does not know any."""
     made = planned(7, 1)
     members = dealt(made)
-    factors = verification.factors(made.field, 0, members[0]._clusters.coded.rows, COINS)[0].astype(np.int64)
+    factors = verification.factors(made.field, 0, members[0].coded.rows, COINS)[0].astype(np.int64)
     p = made.field.primes[0]
     add(members, 1, 0, 0, 0, float(factors[1, 0]))
     value = -int(factors[0, 0]) % p
     add(members, 1, 0, 1, 0, float(value - p if value > p // 2 else value))
-    combined = verification.combined(members[1]._clusters.coded, COINS)[0]
-    honest = verification.combined(dealt(made)[1]._clusters.coded, COINS)[0]
+    combined = verification.combined(members[1].coded, COINS)[0]
+    honest = verification.combined(dealt(made)[1].coded, COINS)[0]
     assert combined[0].tolist() == honest[0].tolist(), "the first repetition does not see it"
     assert "held by c1 do not fit" in outcome(members)
 
@@ -215,7 +221,7 @@ def test_the_sum_of_odd_shares_depends_on_what_is_odd_alone() -> None:
 def test_what_a_client_gives_is_masked_and_the_masks_cancel(n: int, t: int) -> None:
     made = planned(n, t)
     members = dealt(made)
-    plain = [verification.combined(member._clusters.coded, COINS) for member in members]
+    plain = [verification.combined(member.coded, COINS) for member in members]
     for member, bare in zip(members, plain, strict=True):
         given = made.field.unpack(
             member.verification(SESSION, COINS), verification.checks(made.code), verification.layout(made).widths[0]

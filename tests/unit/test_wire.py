@@ -13,10 +13,13 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from secfc import events, wire
 from secfc.errors import Malformed
+from secfc.net import wire
+from secfc.protocol import messages, transfer
+from secfc.protocol.messages import Phase
+from secfc.protocol.parcels import Kind, Parcel, Whole, of_words
 from secfc.v1 import secfc_pb2 as pb
-from tests.protocol.joined import deal, introduced, make_federation
+from tests.unit.test_participant import introduced
 
 calm = settings(deadline=None, max_examples=100)
 count64 = st.integers(0, (1 << 64) - 1)
@@ -25,7 +28,7 @@ text = st.text(st.characters(exclude_categories=["C", "Zl", "Zp", "Zs"]), max_si
 digest = st.binary(min_size=32, max_size=32)
 
 introductions = st.builds(
-    events.Introduction,
+    messages.Introduction,
     name=text.filter(bool),
     rows=st.integers(0, 1 << 31),
     share_set=st.binary(min_size=16, max_size=16),
@@ -38,68 +41,78 @@ introductions = st.builds(
 )
 
 
+parcels = st.builds(Parcel, session=digest, kind=st.sampled_from(Kind), name=st.binary(max_size=wire.MAX_NAME))
+
+
 @st.composite
-def pieces(draw: st.DrawFn) -> events.Assignment:
+def pieces(draw: st.DrawFn) -> messages.Piece:
     data = draw(st.binary(max_size=50))
-    offset = draw(st.integers(0, (1 << 63) - 51))
-    total = draw(st.integers(offset + len(data), (1 << 63) - 1))
-    return events.Assignment(draw(count64), draw(count64), offset, total, data)
+    offset = draw(st.integers(0, wire.MAX_BYTES - 51))
+    total = draw(st.integers(offset + len(data), wire.MAX_BYTES))
+    return messages.Piece(draw(parcels), offset, total, data)
 
 
 all_events = st.one_of(
     st.builds(
-        events.Waiting,
-        phase=text,
+        messages.Waiting,
+        phase=st.sampled_from(Phase),
         missing=st.lists(text, max_size=5).map(tuple),
         unreachable_by=st.lists(text, max_size=5).map(tuple),
     ),
-    st.builds(events.Roster, members=st.lists(introductions, max_size=3).map(tuple)),
-    st.builds(events.Reveals, coins=st.lists(digest, max_size=3).map(tuple)),
+    st.builds(messages.Roster, members=st.lists(introductions, max_size=3).map(tuple)),
+    st.builds(
+        messages.Agreements,
+        signatures=st.lists(st.binary(max_size=128), max_size=3).map(tuple),
+        proofs=st.lists(st.sampled_from([b"", bytes(32)]), max_size=3).map(tuple),
+    ),
+    st.builds(messages.Reveals, coins=st.lists(digest, max_size=3).map(tuple)),
     pieces(),
     st.builds(
-        events.RoundRequest,
+        messages.RoundRequest,
         number=count64,
         attempt=count32,
         responders=st.lists(count32, max_size=9).map(tuple),
         columns=st.lists(count32, max_size=9).map(tuple),
         assignment_digest=digest,
-        received=count64,
+        past=st.booleans(),
         deadline_seconds=st.floats(0, 86400, exclude_min=True),
     ),
     st.builds(
-        events.Finished, version=count64, rounds=count64, converged=st.booleans(), inertia=st.floats(allow_nan=False)
+        messages.Finished, version=count64, rounds=count64, converged=st.booleans(), inertia=st.floats(allow_nan=False)
     ),
-    st.builds(events.Failed, reason=text, again=st.booleans()),
+    st.builds(messages.Failed, reason=text, again=st.booleans()),
 )
 reports = st.one_of(
     st.builds(
-        events.Held,
+        messages.Held,
         digest=digest,
         sent_bytes=count64,
         received_bytes=count64,
         seconds=st.floats(allow_nan=False, allow_infinity=False),
         coin=digest,
     ),
-    st.builds(events.Unreachable, peer=text, reason=text),
-    st.builds(events.Done),
-    st.builds(events.Stopped, reason=text),
+    st.builds(messages.Unreachable, peer=text, reason=text),
+    st.builds(messages.Done),
+    st.builds(messages.Stopped, reason=text),
+    st.builds(messages.Refused, reason=text),
+    st.builds(messages.Agreed, signature=st.binary(max_size=128), proofs=st.just((b"", bytes(32)))),
 )
 
 
 @calm
 @given(all_events)
-@example(events.Waiting("", ()))
-@example(events.Roster(()))
-@example(events.Failed(""))
-def test_events_survive(event: events.Event) -> None:
+@example(messages.Waiting(Phase.JOINING, ()))
+@example(messages.Roster(()))
+@example(messages.Failed(""))
+def test_events_survive(event: messages.Event) -> None:
     data = wire.event_to(event).SerializeToString()
     assert wire.event_from(pb.Event.FromString(data)) == event
 
 
 @calm
 @given(reports, st.binary(min_size=16, max_size=16))
-@example(events.Done(), bytes(16))
-def test_reports_survive(report: events.Report, instance: bytes) -> None:
+@example(messages.Done(), bytes(16))
+def test_reports_survive(report: messages.Report, instance: bytes) -> None:
     message = pb.ReportRequest.FromString(wire.report_to(report, instance).SerializeToString())
     assert message.instance == instance
     assert wire.report_from(message) == report
@@ -107,77 +120,99 @@ def test_reports_survive(report: events.Report, instance: bytes) -> None:
 
 @calm
 @given(introductions)
-def test_introductions_survive(introduction: events.Introduction) -> None:
+def test_introductions_survive(introduction: messages.Introduction) -> None:
     data = wire.introduction_to(introduction).SerializeToString()
     assert wire.introduction_from(pb.Introduction.FromString(data)) == introduction
 
 
 def test_an_inertia_that_is_no_number_survives() -> None:
-    event = wire.event_from(wire.event_to(events.Finished(1, 2, True, math.nan)))
-    assert isinstance(event, events.Finished)
+    event = wire.event_from(wire.event_to(messages.Finished(1, 2, True, math.nan)))
+    assert isinstance(event, messages.Finished)
     assert math.isnan(event.inertia)
 
 
-# --- chunks -----------------------------------------------------------------------------------------------------------
+joins = st.builds(
+    messages.Join,
+    agreed=digest,
+    instance=st.binary(min_size=16, max_size=16),
+    introduction=introductions,
+    begun=st.booleans(),
+)
 
 
-@pytest.mark.parametrize("total", [0, 1, 5, wire.CHUNK_WORDS, wire.CHUNK_WORDS + 1])
-@pytest.mark.parametrize("first", [0, 1, 5])
-def test_chunks_cover_the_rest(total: int, first: int) -> None:
-    words = np.arange(total, dtype=np.uint64)
-    found = []
-    for chunk in wire.chunks(words, first):
-        data = wire.word_bytes(chunk.words)
-        assert len(data) <= wire.CHUNK_BYTES
-        message = pb.UploadChunk(round=1, attempt=1, offset=chunk.offset, total=chunk.total, words=data)
-        back = wire.chunk_from(pb.UploadChunk.FromString(message.SerializeToString()))
-        assert (back.offset, back.total) == (chunk.offset, total)
-        assert back.words.tolist() == chunk.words.tolist()
-        found += back.words.tolist()
-    assert found == list(range(first, total))
+@calm
+@given(joins)
+def test_joins_survive(join: messages.Join) -> None:
+    assert wire.join_from(pb.JoinRequest.FromString(wire.join_to(join).SerializeToString())) == join
+
+
+# --- pieces -----------------------------------------------------------------------------------------------------------
+
+
+@calm
+@given(pieces(), st.floats(allow_nan=False, allow_infinity=False))
+def test_pieces_survive(piece: messages.Piece, seconds: float) -> None:
+    sent = wire.piece_to(piece.parcel, piece.offset, piece.total, memoryview(piece.data), seconds)
+    back = wire.arrived_from("a", pb.Piece.FromString(sent.SerializeToString()))
+    assert (back.sender, back.parcel, back.offset, back.total, back.data, back.seconds) == (
+        "a",
+        piece.parcel,
+        piece.offset,
+        piece.total,
+        piece.data,
+        seconds,
+    )
 
 
 @pytest.mark.parametrize("carried", [70_000, 200_000, 1 << 20, 30 << 20])
 def test_at_least_a_quarter_of_what_a_connection_carries_counts(carried: int) -> None:
     """What arrives of a piece that is not whole is lost, so the first pieces are small, and only then do they grow."""
-    words = np.zeros(1 << 22, np.uint64)
     arrived, sizes = 0, []
-    for chunk in wire.chunks(words, 17):
-        sizes.append(8 * len(chunk.words))
+    for _, data in transfer.pieces(Whole(bytes(1 << 25)), 17 * 8):
+        sizes.append(len(data))
         if sum(sizes) <= carried:
             arrived = sum(sizes)
     assert arrived >= carried / 4
     assert sizes[0] == 32 << 10
-    assert max(sizes) == wire.CHUNK_BYTES
+    assert max(sizes) == transfer.PIECE_BYTES
     assert len(sizes) < 50  # few small ones: they cost time
 
 
-def test_nothing_left_is_told_by_one_empty_chunk() -> None:
-    for words, first in ((np.zeros(0, np.uint64), 0), (np.zeros(4, np.uint64), 4), (np.zeros(4, np.uint64), 1 << 62)):
-        [chunk] = wire.chunks(words, first)
-        assert (chunk.offset, chunk.total, len(chunk.words)) == (len(words), len(words), 0)
-
-
 def test_words_are_little_endian() -> None:
-    assert wire.word_bytes(np.array([1, 1 << 56], dtype=np.uint64)) == b"\1" + bytes(14) + b"\1"
-    assert wire.word_bytes(np.array([1], dtype=">u8")) == b"\1" + bytes(7)
+    assert bytes(of_words(np.array([1, 1 << 56], dtype=np.uint64)).data) == b"\1" + bytes(14) + b"\1"
+    assert bytes(of_words(np.array([1], dtype=">u8")).data) == b"\1" + bytes(7)
 
 
-@pytest.mark.parametrize("kind", [pb.UploadChunk, pb.ShareChunk])
+PARCEL = {"session": bytes(32), "kind": pb.KIND_SHARES, "name": bytes(16)}
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"words": b"1234567", "total": 9}, "whole 64-bit words"),
-        ({"words": bytes(wire.CHUNK_BYTES + 8), "total": 1 << 62}, "at most"),
-        ({"words": bytes(16), "total": 1}, "beyond its total"),
-        ({"words": bytes(16), "offset": 8, "total": 9}, "beyond its total"),
-        ({"offset": 10, "total": 9}, "beyond its total"),
-        ({"words": bytes(8), "offset": (1 << 64) - 1, "total": (1 << 64) - 1}, "beyond its total"),
+        ({"data": bytes(transfer.PIECE_BYTES + 1), "total": 1 << 40}, "a piece has at most"),
+        ({"data": bytes(8), "total": wire.MAX_BYTES + 1}, "of a parcel of at most"),
+        ({"data": bytes(16), "total": 8}, "beyond its total"),
+        ({"data": bytes(10), "offset": 1, "total": 10}, "beyond its total"),
+        ({"offset": 11, "total": 10}, "beyond its total"),
+        ({"data": b"x", "offset": (1 << 64) - 1, "total": (1 << 64) - 1}, "at most"),
+        ({"parcel": {"session": b""}}, "a session must have 32 bytes, not 0"),
+        ({"parcel": {"kind": 0}}, "of a kind this version does not know"),
+        ({"parcel": {"kind": 99}}, "of a kind this version does not know"),
+        ({"parcel": {"name": bytes(wire.MAX_NAME + 1)}}, "a parcel's name has at most 64 bytes"),
     ],
 )
-def test_malformed_chunks(kind: Any, fields: dict[str, Any], words: str) -> None:
+def test_malformed_pieces(fields: dict[str, Any], words: str) -> None:
+    message = pb.Piece(**fields | {"parcel": pb.Parcel(**PARCEL | fields.get("parcel", {}))})
     with pytest.raises(Malformed, match=words):
-        wire.chunk_from(kind(**fields))
+        wire.arrived_from("a", message)
+    with pytest.raises(Malformed, match=words):
+        wire.event_from(pb.Event(piece=message))
+
+
+@pytest.mark.parametrize("phase", [0, 99])
+def test_an_unknown_phase(phase: int) -> None:
+    with pytest.raises(Malformed, match="a phase this version does not know"):
+        wire.event_from(pb.Event(waiting=pb.Waiting(phase=phase)))  # type: ignore[arg-type]
 
 
 # --- hostile events -------------------------------------------------------------------------------------------------------
@@ -240,21 +275,6 @@ def test_malformed_rounds(changes: dict[str, Any], words: str) -> None:
         wire.event_from(pb.Event(round=pb.RoundRequest(**ROUND | changes)))
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"data": bytes(10), "total": 9},
-        {"data": bytes(10), "offset": 1, "total": 10},
-        {"offset": 11, "total": 10},
-        {"data": bytes(wire.CHUNK_BYTES + 1), "total": 1 << 40},
-        {"data": b"x", "offset": (1 << 64) - 1, "total": (1 << 64) - 1},
-    ],
-)
-def test_malformed_pieces_of_an_assignment(fields: dict[str, Any]) -> None:
-    with pytest.raises(Malformed, match="does not fit its total"):
-        wire.event_from(pb.Event(assignment=pb.AssignmentChunk(**fields)))
-
-
 def test_too_large_a_roster() -> None:
     members = [pb.Introduction(**INTRODUCTION)] * (wire.MAX_CLIENTS + 1)
     with pytest.raises(Malformed, match="too many members"):
@@ -281,39 +301,38 @@ def test_times_that_are_no_numbers_are_dropped(seconds: float) -> None:
     report = wire.report_from(
         pb.ReportRequest(held=pb.Held(share_sets_digest=bytes(32), seconds=seconds, coin=bytes(32)))
     )
-    assert report == events.Held(bytes(32), 0, 0, 0.0, bytes(32))
+    assert report == messages.Held(bytes(32), 0, 0, 0.0, bytes(32))
 
 
 @pytest.mark.parametrize("ugly", ["\x1b[31m", "a\nb", "\x00", "\u2028", "\u202e", "x" * 10_000])
 def test_texts_for_people_are_one_printable_line(ugly: str) -> None:
     found = [
         wire.event_from(pb.Event(failed=pb.Failed(reason=ugly))).reason,  # type: ignore[union-attr]
-        wire.event_from(pb.Event(waiting=pb.Waiting(phase=ugly))).phase,  # type: ignore[union-attr]
-        wire.event_from(pb.Event(waiting=pb.Waiting(missing=[ugly]))).missing[0],  # type: ignore[union-attr]
-        wire.event_from(pb.Event(waiting=pb.Waiting(unreachable_by=[ugly]))).unreachable_by[0],  # type: ignore[union-attr]
+        wire.event_from(pb.Event(waiting=pb.Waiting(phase=pb.PHASE_ROUNDS, missing=[ugly]))).missing[0],  # type: ignore[union-attr]
+        wire.event_from(pb.Event(waiting=pb.Waiting(phase=pb.PHASE_ROUNDS, unreachable_by=[ugly]))).unreachable_by[0],  # type: ignore[union-attr]
         wire.report_from(pb.ReportRequest(stopped=pb.Stopped(reason=ugly))).reason,  # type: ignore[union-attr]
         wire.report_from(pb.ReportRequest(unreachable=pb.Unreachable(peer=ugly))).peer,  # type: ignore[union-attr]
         wire.report_from(pb.ReportRequest(unreachable=pb.Unreachable(reason=ugly))).reason,  # type: ignore[union-attr]
     ]
     for line in found:
         assert line.isprintable()
-        assert len(line) <= wire.MAX_TEXT
+        assert len(line) <= messages.MAX_TEXT
 
 
 def test_huge_claims_allocate_nothing() -> None:
-    """2⁶³ words or bytes are claimed; the machines refuse them by what is due."""
-    owner, me, _ = introduced(make_federation(3), deal(1, [3, 4, 5]))
+    """2⁴⁷ bytes are claimed; the machines refuse them by what is due."""
+    clients = introduced()
+    owner, me = clients[0], clients[2]
+    shares, huge = owner.shares(me).message, 1 << 47
+    assignment = Parcel(me.machine.session, Kind.ASSIGNMENT, bytes(16))
     tracemalloc.start()
     try:
-        chunk = wire.chunk_from(pb.ShareChunk(offset=0, total=1 << 63, words=bytes(8)))
-        with pytest.raises(Malformed, match="words of shares are due"):
-            me.receive(owner.name, owner.session, owner.share_set.id, chunk)
-        late = wire.chunk_from(pb.ShareChunk(offset=1 << 62, total=1 << 63, words=bytes(8)))
-        with pytest.raises(Malformed, match="words of shares are due"):
-            me.receive(owner.name, owner.session, owner.share_set.id, late)
-        piece = wire.event_from(pb.Event(assignment=pb.AssignmentChunk(version=1, total=1 << 63, data=b"x")))
-        with pytest.raises(Exception, match="too long"):
-            me.handle(piece)
+        for offset in (0, huge >> 1):
+            with pytest.raises(Malformed, match="are due"):
+                me.give(wire.arrived_from("c0", wire.piece_to(shares, offset, huge, bytes(8))))
+        me.hear(wire.event_from(pb.Event(piece=wire.piece_to(assignment, 0, huge, b"x"))))
+        assert me.machine.ended is not None
+        assert isinstance(me.machine.ended.error, Malformed)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -323,8 +342,9 @@ READERS: list[tuple[Any, Callable[[Any], object]]] = [
     (pb.Event, wire.event_from),
     (pb.ReportRequest, wire.report_from),
     (pb.Introduction, wire.introduction_from),
-    (pb.UploadChunk, wire.chunk_from),
-    (pb.ShareChunk, wire.chunk_from),
+    (pb.JoinRequest, wire.join_from),
+    (pb.Parcel, wire.parcel_from),
+    (pb.Piece, lambda message: wire.arrived_from("a", message)),
 ]
 
 

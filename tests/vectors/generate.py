@@ -15,16 +15,17 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc import keys, masks, plan
-from secfc.coins import Coins
-from secfc.decoding import Decoder, Distances
-from secfc.distances import CodedClusters, Shape
-from secfc.field import Field, Layout, Words
-from secfc.fixedpoint import quantise
-from secfc.lagrange import Code
-from secfc.masks import Context
-from secfc.prg import uniform
-from secfc.sharing import CodedRows, ShareSet
+from secfc.agreement import plan
+from secfc.coding.field import Field, Layout, Words
+from secfc.coding.lagrange import Code
+from secfc.coding.prg import uniform
+from secfc.coding.sharing import CodedRows, ShareSet
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.decoding import Decoder, Distances
+from secfc.kmeans.distances import CodedClusters, Shape
+from secfc.kmeans.fixedpoint import quantise
+from secfc.privacy import keys, masks
+from secfc.privacy.masks import Context
 
 FOLDER = Path(__file__).parent
 SEED = bytes(range(32))

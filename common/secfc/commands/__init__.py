@@ -1,1 +1,1 @@
-"""The subcommands of `secfc`, one module each; every module has a click command called `command`."""
+"""The subcommands of `secfc` that need no client code, one module each; `secfc_client.cli` puts them together."""

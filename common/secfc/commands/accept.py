@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from secfc import acceptance
+from secfc.pki import acceptance
 
 
 @click.command("accept")
@@ -34,9 +34,9 @@ def command(kit_path: Path, answer: Path, fingerprint: str | None, as_json: bool
     """Check the authority's answer and make the kit complete.
 
     Whoever carried the answer could have swapped all of it. So have the authority's holder read out the fingerprint that
-    `secfc provision` and `secfc sign` show, over a channel on which you know who speaks. The answer is taken if its ca.pem
-    has that fingerprint, and its cert.pem and roster.json are that authority's, for this kit's own key. Otherwise nothing is
-    changed, and secfc-client and secfc-server refuse the kit.
+    `secfc provision` and `secfc sign` show, over a channel on which you know who is speaking. The answer is accepted if its
+    ca.pem has that fingerprint, and its cert.pem and roster.json are that authority's, for this kit's own key. Otherwise
+    nothing is changed, and secfc-client and secfc-server refuse the kit.
 
     \b
     Example:

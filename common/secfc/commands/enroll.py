@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from secfc import config, enrolment, kit
+from secfc.agreement import federation as federations
+from secfc.pki import enrolment, kit
 
 
 @click.command("enroll")
@@ -21,20 +22,20 @@ def command(federation_file: Path, name: str, out: Path, as_json: bool) -> None:
     """Make a key that never leaves this machine, and a request (DIR/request.pem) that holds no secret.
 
     Send the request to whoever keeps the federation's authority, and tell them its fingerprint over a channel on which
-    they know you, say the telephone. They answer with `secfc sign` and tell you the authority's fingerprint in the same
+    they know you, such as the telephone. They answer with `secfc sign` and tell you the authority's fingerprint in the same
     way; with `secfc accept` DIR becomes your kit.
 
     \b
     Example:
       secfc enroll federation.toml --as hospital-a --out kit
     """
-    request = enrolment.enrol(config.load(federation_file), name, out)
+    request = enrolment.enrol(federations.load(federation_file), name, out)
     path = out / kit.REQUEST
     if as_json:
         click.echo(json.dumps({"party": name, "request": str(path), "fingerprint": request.fingerprint}))
         return
-    click.echo(f"{path}: send this to whoever keeps the authority. Tell them its fingerprint on the telephone:")
+    click.echo(f"{path}: send this to whoever keeps the authority. Tell them its fingerprint over the telephone:")
     click.echo(f"\n  {request.fingerprint}\n")
     click.echo(f"{out / 'key.pem'}: never leaves this machine.")
-    click.echo("Let them read out the authority's fingerprint to you in turn. When their answer is here:\n")
+    click.echo("Have them read out the authority's fingerprint to you in turn. When their answer has arrived:\n")
     click.echo(f"  secfc accept --kit {out} --answer DIR --authority-fingerprint HEX")

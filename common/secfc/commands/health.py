@@ -1,4 +1,4 @@
-"""`secfc health`: whether this party's own process serves, by the standard gRPC health service; for probes."""
+"""`secfc health`: whether this party's own process is serving, by the standard gRPC health service; for probes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,19 @@ import click
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from secfc import kit as kits
-from secfc import rpc
-from secfc.config import split_address
+from secfc.agreement.federation import split_address
+from secfc.commands import options
 from secfc.errors import Unavailable
-from secfc.kit import Kit
+from secfc.net import rpc
+from secfc.pki import kit as kits
+from secfc.pki.kit import Kit
 
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where a process that listens everywhere is found
 
 
 @click.command("health")
-@click.option(
-    "--kit",
-    "kit_path",
-    required=True,
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The kit the process was started with.",
-)
-@click.option("--address", metavar="HOST:PORT", help="Where it listens; default: as federation.toml says.")
+@options.kit("The kit the process was started with.")
+@click.option("--address", metavar="HOST:PORT", help="Where it listens; default: as in federation.toml.")
 @click.option(
     "--timeout",
     default=10.0,
@@ -39,14 +33,14 @@ _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where a proces
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a line.")
 def command(kit_path: Path, address: str | None, timeout: float, as_json: bool) -> None:
-    """Ask the process that runs with this kit on this machine whether it serves. Only a party of the federation gets an
-    answer, so the kit's own certificate is shown. Meant for a container's health check or a probe.
+    """Ask the process that runs with this kit on this machine whether it is serving. Only a party of the federation gets an
+    answer, so the kit's own certificate is used. Meant for a container's health check or a probe.
 
     \b
     Exit codes:
-      0  it serves
+      0  it is serving
       2  the kit is not in order
-      3  it does not answer, or does not serve (any more)
+      3  it does not answer, or is not serving
 
     \b
     Example:

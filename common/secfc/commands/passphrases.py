@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
-from secfc import config, keyfile, kit
+from secfc import textfile
 from secfc.errors import ConfigError
+from secfc.pki import keyfile, kit
 
 MAX_BYTES = 1 << 10
 
@@ -55,7 +56,7 @@ def _read(file: Path) -> str:
     if file.is_file():
         kit.check_permissions(file)
     try:
-        lines = config.read_small_file(file, MAX_BYTES).decode("utf-8").splitlines()
+        lines = textfile.read_small_file(file, MAX_BYTES).decode("utf-8").splitlines()
     except UnicodeDecodeError:
         raise ConfigError(f"{file}: not UTF-8 text; save it as UTF-8") from None
     if not lines or not lines[0]:

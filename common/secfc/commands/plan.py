@@ -10,9 +10,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from secfc import config
+from secfc.agreement import federation as federations
+from secfc.agreement.job import MEMBERSHIPS
+from secfc.agreement.plan import UPLOADS, Plan, Wishes, make, of
 from secfc.errors import PlanError
-from secfc.plan import MEMBERSHIPS, UPLOADS, Plan, Wishes, make, of
 
 
 @click.command("plan")
@@ -24,7 +25,7 @@ from secfc.plan import MEMBERSHIPS, UPLOADS, Plan, Wishes, make, of
     type=int,
     default=1,
     show_default=True,
-    help="Clients that may pool their shares and learn nothing from them (t).",
+    help="t: any t clients may collude and learn nothing about others' rows from their shares.",
 )
 @click.option("--clusters", "-k", type=int, default=8, show_default=True, help="Clusters (k).")
 @click.option("--features", "-d", type=int, default=100, show_default=True, help="Features of a row (d).")
@@ -41,7 +42,7 @@ def command(federation: Path | None, clients: int | None, as_json: bool, **wishe
     """Show the parameters and the cost of a job before anybody starts: either of FEDERATION (a federation.toml) or of
     what the options say."""
     wishes["max_rows"] = wishes.pop("rows")
-    made = of(config.load(federation)) if federation else make(_from_options(clients, wishes))
+    made = of(federations.load(federation)) if federation else make(_from_options(clients, wishes))
     if as_json:
         click.echo(json.dumps(made.parameters() | {"cost": made.cost(), "warnings": [_warning(made)]}))
         return
@@ -51,6 +52,12 @@ def command(federation: Path | None, clients: int | None, as_json: bool, **wishe
 
 def _warning(made: Plan) -> str:
     """What the uploads give away, in plain words; the same for every federation with them."""
+    if made.wishes.uploads == "sealed":
+        return (
+            "sealed uploads: the server learns the assignment of every round, and together with one member of the committee,"
+            " which it chooses, what it learns with masked uploads. It is taken to deal fairly, and nothing notices if it"
+            " does not (docs/sealed.md). What the members compare comes on top of the bytes and the memory shown here"
+        )
     if made.masked:
         return (
             "masked uploads: from the distances it gets, the server can compute the rows themselves, up to the order, sign"
@@ -69,6 +76,13 @@ def _from_options(clients: int | None, wishes: dict[str, Any]) -> Wishes:
     return Wishes(clients=clients, **wishes)
 
 
+_SEES = {
+    "open": "the server gets every upload, and can compute the rows",
+    "masked": "the server gets distances, and can compute the rows",
+    "sealed": "the server gets assignments, and with one committee member distances",
+}
+
+
 def _parameters(made: Plan) -> Table:
     w = made.wishes
     spare = w.clients - made.asked()[1]
@@ -76,7 +90,7 @@ def _parameters(made: Plan) -> Table:
     bits = made.field.modulus.bit_length() - 1
     rows = [
         ("clients n", f"{w.clients}", "hold rows and compute on everybody's shares"),
-        ("privacy t", f"{w.privacy}", "so many may pool what they hold and learn nothing"),
+        ("privacy t", f"{w.privacy}", "any t may collude and learn nothing about others' rows from their shares"),
         (
             "segments ℓ",
             f"{made.segments}",
@@ -90,9 +104,7 @@ def _parameters(made: Plan) -> Table:
         (
             "uploads",
             w.uploads,
-            "the server gets distances, and can compute the rows"
-            if made.masked
-            else "the server gets every upload, and can compute the rows",
+            _SEES[w.uploads],
         ),
         ("field", f"{made.field.lanes} lanes", f"Q ≈ 2^{bits} > m²·d·(2η)², with η = {made.eta}"),
     ]

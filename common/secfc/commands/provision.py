@@ -1,4 +1,4 @@
-"""`secfc provision`: a certificate authority and one kit for every party."""
+"""`secfc provision`: a certificate authority and one kit per party."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from secfc import config
+from secfc.agreement import federation as federations
+from secfc.agreement.federation import Federation
 from secfc.commands import passphrases
-from secfc.config import Federation
-from secfc.provision import MAX_DAYS, Provisioned, provision, subject_names
+from secfc.pki.provision import MAX_DAYS, Provisioned, provision, subject_names
 
 
 @click.command("provision")
@@ -46,20 +46,20 @@ def command(
     DIR/NAME/     the same for each client
 
     A kit is all a party needs to prove who it is, so whoever has a kit can act as that party.
-    Existing kits are never overwritten. The authority's key is encrypted with a passphrase, which is asked twice.
+    Existing kits are never overwritten. The authority's key is encrypted with a passphrase, which is asked for twice.
 
     \b
     Example:
       secfc provision federation.toml --out kits
     """
-    federation = config.load(federation_file)
+    federation = federations.load(federation_file)
     passphrase = passphrases.of_new_key(passphrase_file, no_passphrase)
     made = provision(federation, out, days=days, ca_only=ca_only, passphrase=passphrase)
     if as_json:
         click.echo(json.dumps(_report(federation, made)))
     elif ca_only:
         click.echo(f"{made.ca}: the authority. Keep it offline: whoever has ca.key can pretend to be anybody.")
-        click.echo(f"Its fingerprint, to be read out to every party on the telephone:\n\n  {made.authority}\n")
+        click.echo(f"Its fingerprint, to be read out to every party over the telephone:\n\n  {made.authority}\n")
         click.echo(f"Next: each party runs `secfc enroll`; answer with  secfc sign ... --ca {made.ca}")
     else:
         _show(federation, made)
@@ -73,7 +73,7 @@ def _report(federation: Federation, made: Provisioned) -> dict[str, object]:
     """What was made, for machines."""
     return {
         "federation": federation.name,
-        "digest": federation.digest().hex(),
+        "digest": federation.agreed().hex(),
         "ca": str(made.ca),
         "authority_fingerprint": made.authority,
         "expires": made.expires.isoformat(),
@@ -91,13 +91,13 @@ def _show(federation: Federation, made: Provisioned) -> None:
     for heading in ("party", "kit", "addresses in the certificate", "expires"):
         table.add_column(heading, overflow="fold")
     for kit in made.kits:
-        names = "\n".join(name for name in _names(federation, kit) if not name.endswith(config.IDENTITY_DOMAIN))
+        names = "\n".join(name for name in _names(federation, kit) if not name.endswith(federations.IDENTITY_DOMAIN))
         table.add_row(kit.name, str(kit), names, made.expires.strftime("%Y-%m-%d"))
     console = Console(highlight=False, markup=False)
     console.print(table)
     console.print(
         "Next:\n"
-        "  1. Copy each kit to its party's machine over a safe channel, and delete it here; it holds a key.\n"
+        "  1. Copy each kit to its party's machine over a secure channel, and delete it here; it holds a key.\n"
         f"  2. Keep {made.ca} offline: whoever has ca.key can pretend to be anybody in this federation.\n"
         "  3. Start  secfc-server --kit DIR  and, on each client,\n"
         "     secfc-client --kit DIR --data FILE --out FILE",

@@ -1,4 +1,4 @@
-"""`secfc revoke`: a certificate that must count no more."""
+"""`secfc revoke`: revoke a party's certificate."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from secfc import authority as authorities
-from secfc import signedroster
 from secfc.commands import passphrases
+from secfc.pki import authority as authorities
+from secfc.pki import signedroster
 
 
 @click.command("revoke")
@@ -20,11 +20,11 @@ from secfc.commands import passphrases
 @passphrases.option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def command(name: str, ca: Path, passphrase_file: Path | None, as_json: bool) -> None:
-    """Revoke the certificate of party NAME, say because its key was stolen.
+    """Revoke the certificate of party NAME, for example because its key was stolen.
 
-    Writes the next version of the signed roster to the authority's folder. Send it to every party: in place of the
-    roster.json in its kit it is obeyed within seconds, also by programs that run. Who does not get it does not know of it.
-    For a new certificate NAME enrols again with a new key.
+    Writes the next version of the signed roster to the authority's folder. Send it to every party, to
+    replace roster.json in its kit; running programs obey it within seconds. A party that does not get it does not know of
+    it. To get a new certificate, NAME enrols again with a new key.
 
     \b
     Example:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import click
 
-from secfc import authority as authorities
-from secfc import config, enrolment, kit, signedroster
+from secfc import textfile
+from secfc.agreement import federation as federations
 from secfc.commands import passphrases
-from secfc.provision import MAX_DAYS, authority_fingerprint
+from secfc.pki import authority as authorities
+from secfc.pki import enrolment, kit, signedroster
+from secfc.pki.provision import MAX_DAYS, authority_fingerprint
 
 
 @click.command("sign")
@@ -45,7 +47,7 @@ def command(
     """Answer a site's request: DIR gets cert.pem, ca.pem, roster.json and federation.toml, a kit without its key.
 
     Names and addresses in the certificate are those of FEDERATION.TOML; of the request only the key is used. The
-    fingerprint must come from the site itself, over a channel on which you know who speaks. The certificate replaces one
+    fingerprint must come from the site itself, over a channel on which you know who is speaking. The certificate replaces one
     that the party had before: that is how one certificate is renewed. The next version of the signed roster, in which it is
     in force, is in the answer and in the authority's folder; all parties need it.
 
@@ -54,8 +56,8 @@ def command(
       secfc provision federation.toml --out authority --ca-only
       secfc sign federation.toml request.pem --ca authority/ca --fingerprint "1a2b ..." --out answer
     """
-    federation = config.load(federation_file)
-    request = enrolment.read_request(config.read_small_file(request_file, kit.MAX_PEM_BYTES), federation)
+    federation = federations.load(federation_file)
+    request = enrolment.read_request(textfile.read_small_file(request_file, kit.MAX_PEM_BYTES), federation)
     authority = authorities.load(ca, federation.name, lambda: passphrases.of_key(passphrase_file))
     certificate = enrolment.sign(authority, ca, federation, request, fingerprint, out, days=days)
     name, expires, spoken = (
@@ -69,6 +71,6 @@ def command(
         return
     click.echo(f"{out}: the answer for {name}, valid until {expires:%Y-%m-%d}. It holds no secret; send it.")
     click.echo(
-        f"Read the authority's fingerprint out to {name} on the telephone; `secfc accept` asks for it:\n\n  {spoken}\n"
+        f"Read the authority's fingerprint out to {name} over the telephone; `secfc accept` asks for it:\n\n  {spoken}\n"
     )
     click.echo(f"When all parties have certificates, send {ca / signedroster.FILE} to every party, for its kit.")

@@ -1,4 +1,4 @@
-"""`secfc status`: how the job is going, asked by any party of the federation."""
+"""`secfc status`: the progress of the job, for any party of the federation."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from secfc import admission, rpc, tlsprobe, wire
-from secfc import kit as kits
-from secfc.config import SERVER
+from secfc.agreement.federation import SERVER
+from secfc.commands import options
 from secfc.errors import JobFailed, Malformed, Unavailable
-from secfc.kit import Kit
+from secfc.net import admission, rpc, wire
+from secfc.pki import kit as kits
+from secfc.pki import probe
+from secfc.pki.kit import Kit
+from secfc.protocol import messages
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1.secfc_pb2_grpc import CoordinatorStub
 
 DEADLINE = 10.0  # of one call, as the wire definition says
-PATIENCE = 15.0  # --watch bears a server that is gone for so long, say while it is restarted
+PATIENCE = 15.0  # --watch tolerates a server that is gone for this long, for example while it restarts
 INTERVAL = 1.0
 _ENDED = ("finished", "failed")
 _PROBE_SECONDS = 5.0
@@ -59,7 +62,8 @@ class Status:
     `attempt` is of the one that is asked for now; `seconds` since the server started."""
 
     federation: str
-    federation_digest: str  # hexadecimal; empty if the server does not tell
+    federation_digest: str  # of federation and job, hexadecimal; empty if the server does not tell
+    job_digest: str  # of the job alone
     phase: str
     step: str
     rows: int
@@ -72,27 +76,21 @@ class Status:
     broken_links: tuple[str, ...]
     reason: str
     missing: tuple[str, ...]  # clients the job cannot go on without
+    committee: tuple[str, ...] = ()  # who compares, in sealed rounds
 
 
 @click.command("status")
-@click.option(
-    "--kit",
-    "kit_path",
-    required=True,
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Any party's kit.",
-)
+@options.kit("Any party's kit.")
 @click.option("--watch", is_flag=True, help="Refresh every second until the job ends.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one per line, at every change.")
 def command(kit_path: Path, watch: bool, as_json: bool) -> None:
-    """Show what the server is doing: phase, round, clients, broken links, and why a job failed.
+    """Show what the server is doing: phase, round, clients, whom it waits for, broken links, and why a job failed.
 
     \b
     Exit codes:
       0  the server has answered (with --watch: the job has finished)
       2  the kit is not in order
-      3  the server cannot be reached; the message says at which step that ends
+      3  the server cannot be reached; the message says at which step it fails
       4  the server refuses or cannot answer (with --watch: or the job has failed)
 
     \b
@@ -151,7 +149,7 @@ def diagnose(kit: Kit, symptom: str) -> str:
     """One line on why the server does not answer: the first step on the way that fails, else the symptom."""
     address = kit.federation.server.address
     try:
-        found = in_background(lambda: tlsprobe.probe(kit, SERVER, address, _PROBE_SECONDS)).result(DEADLINE)
+        found = in_background(lambda: probe.probe(kit, SERVER, address, _PROBE_SECONDS)).result(DEADLINE)
     except TimeoutError:
         return f"the server at {address} cannot be reached, and finding out why takes too long; check DNS and network"
     for finding in found:
@@ -190,15 +188,16 @@ def _from_reply(reply: pb.StatusReply) -> Status:
     if len(reply.clients) > wire.MAX_CLIENTS:
         raise Malformed("the server's status names more clients than there can be")
     clients = (
-        Client(wire.line(c.name), c.joined, c.connected, c.holds_shares, c.done, c.liar, c.shares_checked)
+        Client(messages.line(c.name), c.joined, c.connected, c.holds_shares, c.done, c.liar, c.shares_checked)
         for c in reply.clients
     )
     known = reply.HasField("inertia") and isfinite(reply.inertia)
     return Status(
-        federation=wire.line(reply.federation),
+        federation=messages.line(reply.federation),
         federation_digest=reply.federation_digest.hex(),
-        phase=wire.line(reply.phase),
-        step=wire.line(reply.step),
+        job_digest=reply.job_digest.hex(),
+        phase=wire.phase_from(reply.phase).value,
+        step=messages.line(reply.step),
         rows=reply.rows,
         round=reply.round,
         attempt=reply.attempt,
@@ -206,9 +205,10 @@ def _from_reply(reply: pb.StatusReply) -> Status:
         changed=reply.changed,
         seconds=min(max(reply.seconds, 0.0), 1e9) if isfinite(reply.seconds) else 0.0,
         clients=tuple(clients),
-        broken_links=tuple(wire.line(link) for link in reply.broken_links[:_MAX_LINKS]),
-        reason=wire.line(reply.reason),
-        missing=tuple(wire.line(name) for name in reply.missing[: wire.MAX_CLIENTS]),
+        broken_links=tuple(messages.line(link) for link in reply.broken_links[:_MAX_LINKS]),
+        reason=messages.line(reply.reason),
+        missing=tuple(messages.line(name) for name in reply.missing[: wire.MAX_CLIENTS]),
+        committee=tuple(messages.line(name) for name in reply.committee[: wire.MAX_CLIENTS]),
     )
 
 
@@ -254,11 +254,11 @@ def _json(status: Status) -> str:
 def _line(status: Status) -> str:
     joined = sum(client.joined for client in status.clients)
     connected = sum(client.connected for client in status.clients)
-    parts = [status.phase or "no phase told"]
+    parts = [status.phase or "unknown phase"]
     parts += [f"{joined} of {len(status.clients)} clients joined, {connected} connected"]
     parts += [f"round {_last_round(status)}"] if status.round else []
     if status.missing:
-        parts.append(f"waits for {few(status.missing)}")
+        parts.append(f"waiting for {few(status.missing)}")
     parts += [f"{len(status.broken_links)} broken links"] if status.broken_links else []
     parts += [status.reason] if status.reason else []
     return f"{datetime.now():%H:%M:%S} {'; '.join(parts)}"
@@ -284,17 +284,19 @@ def _picture(status: Status) -> Group:
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     facts.add_row("federation", Text(status.federation))
-    facts.add_row("phase", Text(status.phase or "no phase told", _COLOURS.get(status.phase, "bold")))
+    facts.add_row("phase", Text(status.phase or "unknown phase", _COLOURS.get(status.phase, "bold")))
     facts.add_row("running", Text(f"{timedelta(seconds=round(status.seconds))}"))
     facts.add_row("rows", Text(f"{status.rows} of all clients that have joined"))
     if status.round:
         facts.add_row("last round", Text(_last_round(status)))
     if status.phase == "rounds" and status.attempt > 1:
-        facts.add_row("this round", Text(f"attempt {status.attempt}, because somebody was lost", "yellow"))
+        facts.add_row("this round", Text(f"attempt {status.attempt}, because a client was lost or slow", "yellow"))
     if status.missing:
-        facts.add_row("waits for", Text(few(status.missing)))
+        facts.add_row("waiting for", Text(few(status.missing)))
+    if status.committee:
+        facts.add_row("committee", Text(few(status.committee)))
     if liars := tuple(client.name for client in status.clients if client.liar):
-        facts.add_row("liars", Text(f"{few(liars)}: wrong distances, asked for nothing any more", "red"))
+        facts.add_row("liars", Text(f"{few(liars)}: wrong distances, not asked again", "red"))
     for number, link in enumerate(status.broken_links):
         facts.add_row("" if number else "broken links", Text(link, "yellow"))
     if status.reason:

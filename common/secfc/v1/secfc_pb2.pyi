@@ -1,10 +1,89 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PHASE_UNSPECIFIED: _ClassVar[Phase]
+    PHASE_JOINING: _ClassVar[Phase]
+    PHASE_AGREEING: _ClassVar[Phase]
+    PHASE_UNION: _ClassVar[Phase]
+    PHASE_SHARING: _ClassVar[Phase]
+    PHASE_CHECKING: _ClassVar[Phase]
+    PHASE_ROUNDS: _ClassVar[Phase]
+    PHASE_FINISHED: _ClassVar[Phase]
+    PHASE_FAILED: _ClassVar[Phase]
+
+class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    KIND_UNSPECIFIED: _ClassVar[Kind]
+    KIND_SHARES: _ClassVar[Kind]
+    KIND_WANTED: _ClassVar[Kind]
+    KIND_COMMITMENT: _ClassVar[Kind]
+    KIND_CONFIRMATION: _ClassVar[Kind]
+    KIND_CENTERS: _ClassVar[Kind]
+    KIND_UPLOAD: _ClassVar[Kind]
+    KIND_SUM: _ClassVar[Kind]
+    KIND_IDS: _ClassVar[Kind]
+    KIND_ASSIGNMENT: _ClassVar[Kind]
+    KIND_OPENED: _ClassVar[Kind]
+    KIND_STEP: _ClassVar[Kind]
+PHASE_UNSPECIFIED: Phase
+PHASE_JOINING: Phase
+PHASE_AGREEING: Phase
+PHASE_UNION: Phase
+PHASE_SHARING: Phase
+PHASE_CHECKING: Phase
+PHASE_ROUNDS: Phase
+PHASE_FINISHED: Phase
+PHASE_FAILED: Phase
+KIND_UNSPECIFIED: Kind
+KIND_SHARES: Kind
+KIND_WANTED: Kind
+KIND_COMMITMENT: Kind
+KIND_CONFIRMATION: Kind
+KIND_CENTERS: Kind
+KIND_UPLOAD: Kind
+KIND_SUM: Kind
+KIND_IDS: Kind
+KIND_ASSIGNMENT: Kind
+KIND_OPENED: Kind
+KIND_STEP: Kind
+
+class Parcel(_message.Message):
+    __slots__ = ("session", "kind", "name")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    session: bytes
+    kind: Kind
+    name: bytes
+    def __init__(self, session: _Optional[bytes] = ..., kind: _Optional[_Union[Kind, str]] = ..., name: _Optional[bytes] = ...) -> None: ...
+
+class Piece(_message.Message):
+    __slots__ = ("parcel", "offset", "total", "data", "compute_seconds")
+    PARCEL_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    parcel: Parcel
+    offset: int
+    total: int
+    data: bytes
+    compute_seconds: float
+    def __init__(self, parcel: _Optional[_Union[Parcel, _Mapping]] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., data: _Optional[bytes] = ..., compute_seconds: _Optional[float] = ...) -> None: ...
+
+class Received(_message.Message):
+    __slots__ = ("received",)
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    received: int
+    def __init__(self, received: _Optional[int] = ...) -> None: ...
 
 class Introduction(_message.Message):
     __slots__ = ("name", "rows", "share_set", "x25519", "nonce", "certificate", "signature", "commitment", "features", "keeps")
@@ -31,14 +110,16 @@ class Introduction(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., share_set: _Optional[bytes] = ..., x25519: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., commitment: _Optional[bytes] = ..., features: _Optional[bytes] = ..., keeps: _Optional[bool] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("federation_digest", "instance", "introduction")
+    __slots__ = ("federation_digest", "instance", "introduction", "begun")
     FEDERATION_DIGEST_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     INTRODUCTION_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
     federation_digest: bytes
     instance: bytes
     introduction: Introduction
-    def __init__(self, federation_digest: _Optional[bytes] = ..., instance: _Optional[bytes] = ..., introduction: _Optional[_Union[Introduction, _Mapping]] = ...) -> None: ...
+    begun: bool
+    def __init__(self, federation_digest: _Optional[bytes] = ..., instance: _Optional[bytes] = ..., introduction: _Optional[_Union[Introduction, _Mapping]] = ..., begun: _Optional[bool] = ...) -> None: ...
 
 class JoinReply(_message.Message):
     __slots__ = ()
@@ -51,36 +132,34 @@ class FollowRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("waiting", "roster", "assignment", "round", "finished", "failed", "reveals", "agreements", "opened")
+    __slots__ = ("waiting", "roster", "piece", "round", "finished", "failed", "reveals", "agreements")
     WAITING_FIELD_NUMBER: _ClassVar[int]
     ROSTER_FIELD_NUMBER: _ClassVar[int]
-    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     REVEALS_FIELD_NUMBER: _ClassVar[int]
     AGREEMENTS_FIELD_NUMBER: _ClassVar[int]
-    OPENED_FIELD_NUMBER: _ClassVar[int]
     waiting: Waiting
     roster: Roster
-    assignment: AssignmentChunk
+    piece: Piece
     round: RoundRequest
     finished: Finished
     failed: Failed
     reveals: Reveals
     agreements: Agreements
-    opened: Opened
-    def __init__(self, waiting: _Optional[_Union[Waiting, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., assignment: _Optional[_Union[AssignmentChunk, _Mapping]] = ..., round: _Optional[_Union[RoundRequest, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., reveals: _Optional[_Union[Reveals, _Mapping]] = ..., agreements: _Optional[_Union[Agreements, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ...) -> None: ...
+    def __init__(self, waiting: _Optional[_Union[Waiting, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ..., round: _Optional[_Union[RoundRequest, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., reveals: _Optional[_Union[Reveals, _Mapping]] = ..., agreements: _Optional[_Union[Agreements, _Mapping]] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("phase", "missing", "unreachable_by")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
     UNREACHABLE_BY_FIELD_NUMBER: _ClassVar[int]
-    phase: str
+    phase: Phase
     missing: _containers.RepeatedScalarFieldContainer[str]
     unreachable_by: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, phase: _Optional[str] = ..., missing: _Optional[_Iterable[str]] = ..., unreachable_by: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, phase: _Optional[_Union[Phase, str]] = ..., missing: _Optional[_Iterable[str]] = ..., unreachable_by: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Roster(_message.Message):
     __slots__ = ("members",)
@@ -102,53 +181,25 @@ class Reveals(_message.Message):
     coins: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, coins: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
-class Opened(_message.Message):
-    __slots__ = ("step", "left", "offset", "total", "data")
-    STEP_FIELD_NUMBER: _ClassVar[int]
-    LEFT_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    TOTAL_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    step: int
-    left: int
-    offset: int
-    total: int
-    data: bytes
-    def __init__(self, step: _Optional[int] = ..., left: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
-
-class AssignmentChunk(_message.Message):
-    __slots__ = ("version", "base", "offset", "total", "data")
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    BASE_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    TOTAL_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    version: int
-    base: int
-    offset: int
-    total: int
-    data: bytes
-    def __init__(self, version: _Optional[int] = ..., base: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
-
 class RoundRequest(_message.Message):
-    __slots__ = ("number", "attempt", "responders", "columns", "assignment_digest", "received", "deadline_seconds", "past")
+    __slots__ = ("number", "attempt", "responders", "columns", "assignment_digest", "deadline_seconds", "past", "detail")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RESPONDERS_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
-    RECEIVED_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PAST_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
     number: int
     attempt: int
     responders: _containers.RepeatedScalarFieldContainer[int]
     columns: _containers.RepeatedScalarFieldContainer[int]
     assignment_digest: bytes
-    received: int
     deadline_seconds: float
     past: bool
-    def __init__(self, number: _Optional[int] = ..., attempt: _Optional[int] = ..., responders: _Optional[_Iterable[int]] = ..., columns: _Optional[_Iterable[int]] = ..., assignment_digest: _Optional[bytes] = ..., received: _Optional[int] = ..., deadline_seconds: _Optional[float] = ..., past: _Optional[bool] = ...) -> None: ...
+    detail: bytes
+    def __init__(self, number: _Optional[int] = ..., attempt: _Optional[int] = ..., responders: _Optional[_Iterable[int]] = ..., columns: _Optional[_Iterable[int]] = ..., assignment_digest: _Optional[bytes] = ..., deadline_seconds: _Optional[float] = ..., past: _Optional[bool] = ..., detail: _Optional[bytes] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("version", "rounds", "converged", "inertia")
@@ -169,60 +220,6 @@ class Failed(_message.Message):
     reason: str
     again: bool
     def __init__(self, reason: _Optional[str] = ..., again: _Optional[bool] = ...) -> None: ...
-
-class UploadChunk(_message.Message):
-    __slots__ = ("round", "attempt", "offset", "total", "words", "compute_seconds", "session")
-    ROUND_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    TOTAL_FIELD_NUMBER: _ClassVar[int]
-    WORDS_FIELD_NUMBER: _ClassVar[int]
-    COMPUTE_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    round: int
-    attempt: int
-    offset: int
-    total: int
-    words: bytes
-    compute_seconds: float
-    session: bytes
-    def __init__(self, round: _Optional[int] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ..., compute_seconds: _Optional[float] = ..., session: _Optional[bytes] = ...) -> None: ...
-
-class ContributedRequest(_message.Message):
-    __slots__ = ("context",)
-    CONTEXT_FIELD_NUMBER: _ClassVar[int]
-    context: bytes
-    def __init__(self, context: _Optional[bytes] = ...) -> None: ...
-
-class SumChunk(_message.Message):
-    __slots__ = ("context", "offset", "total", "words")
-    CONTEXT_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    TOTAL_FIELD_NUMBER: _ClassVar[int]
-    WORDS_FIELD_NUMBER: _ClassVar[int]
-    context: bytes
-    offset: int
-    total: int
-    words: bytes
-    def __init__(self, context: _Optional[bytes] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ...) -> None: ...
-
-class IdChunk(_message.Message):
-    __slots__ = ("instance", "offset", "total", "data")
-    INSTANCE_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    TOTAL_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    instance: bytes
-    offset: int
-    total: int
-    data: bytes
-    def __init__(self, instance: _Optional[bytes] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
-
-class UploadReply(_message.Message):
-    __slots__ = ("received",)
-    RECEIVED_FIELD_NUMBER: _ClassVar[int]
-    received: int
-    def __init__(self, received: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("instance", "held", "unreachable", "done", "stopped", "agreed", "refused")
@@ -297,7 +294,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("federation", "phase", "clients", "round", "attempt", "inertia", "changed", "seconds", "reason", "rows", "step", "broken_links", "federation_digest", "missing")
+    __slots__ = ("federation", "phase", "clients", "round", "attempt", "inertia", "changed", "seconds", "reason", "rows", "step", "broken_links", "federation_digest", "missing", "job_digest", "committee")
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
@@ -312,8 +309,10 @@ class StatusReply(_message.Message):
     BROKEN_LINKS_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_DIGEST_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
+    JOB_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    COMMITTEE_FIELD_NUMBER: _ClassVar[int]
     federation: str
-    phase: str
+    phase: Phase
     clients: _containers.RepeatedCompositeFieldContainer[ClientStatus]
     round: int
     attempt: int
@@ -326,7 +325,9 @@ class StatusReply(_message.Message):
     broken_links: _containers.RepeatedScalarFieldContainer[str]
     federation_digest: bytes
     missing: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, federation: _Optional[str] = ..., phase: _Optional[str] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., inertia: _Optional[float] = ..., changed: _Optional[int] = ..., seconds: _Optional[float] = ..., reason: _Optional[str] = ..., rows: _Optional[int] = ..., step: _Optional[str] = ..., broken_links: _Optional[_Iterable[str]] = ..., federation_digest: _Optional[bytes] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
+    job_digest: bytes
+    committee: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, federation: _Optional[str] = ..., phase: _Optional[_Union[Phase, str]] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., inertia: _Optional[float] = ..., changed: _Optional[int] = ..., seconds: _Optional[float] = ..., reason: _Optional[str] = ..., rows: _Optional[int] = ..., step: _Optional[str] = ..., broken_links: _Optional[_Iterable[str]] = ..., federation_digest: _Optional[bytes] = ..., missing: _Optional[_Iterable[str]] = ..., job_digest: _Optional[bytes] = ..., committee: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ClientStatus(_message.Message):
     __slots__ = ("name", "joined", "connected", "holds_shares", "done", "liar", "shares_checked")
@@ -345,81 +346,3 @@ class ClientStatus(_message.Message):
     liar: bool
     shares_checked: bool
     def __init__(self, name: _Optional[str] = ..., joined: _Optional[bool] = ..., connected: _Optional[bool] = ..., holds_shares: _Optional[bool] = ..., done: _Optional[bool] = ..., liar: _Optional[bool] = ..., shares_checked: _Optional[bool] = ...) -> None: ...
-
-class ProgressRequest(_message.Message):
-    __slots__ = ("session", "share_set")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    SHARE_SET_FIELD_NUMBER: _ClassVar[int]
-    session: bytes
-    share_set: bytes
-    def __init__(self, session: _Optional[bytes] = ..., share_set: _Optional[bytes] = ...) -> None: ...
-
-class FetchRequest(_message.Message):
-    __slots__ = ("session", "share_set", "offset")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    SHARE_SET_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    session: bytes
-    share_set: bytes
-    offset: int
-    def __init__(self, session: _Optional[bytes] = ..., share_set: _Optional[bytes] = ..., offset: _Optional[int] = ...) -> None: ...
-
-class ProgressReply(_message.Message):
-    __slots__ = ("received",)
-    RECEIVED_FIELD_NUMBER: _ClassVar[int]
-    received: int
-    def __init__(self, received: _Optional[int] = ...) -> None: ...
-
-class ShareChunk(_message.Message):
-    __slots__ = ("session", "share_set", "offset", "total", "words")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    SHARE_SET_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    TOTAL_FIELD_NUMBER: _ClassVar[int]
-    WORDS_FIELD_NUMBER: _ClassVar[int]
-    session: bytes
-    share_set: bytes
-    offset: int
-    total: int
-    words: bytes
-    def __init__(self, session: _Optional[bytes] = ..., share_set: _Optional[bytes] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ...) -> None: ...
-
-class ShareReceipt(_message.Message):
-    __slots__ = ("received",)
-    RECEIVED_FIELD_NUMBER: _ClassVar[int]
-    received: int
-    def __init__(self, received: _Optional[int] = ...) -> None: ...
-
-class Confirmation(_message.Message):
-    __slots__ = ("session", "union_digest", "words", "commitment")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    UNION_DIGEST_FIELD_NUMBER: _ClassVar[int]
-    WORDS_FIELD_NUMBER: _ClassVar[int]
-    COMMITMENT_FIELD_NUMBER: _ClassVar[int]
-    session: bytes
-    union_digest: bytes
-    words: bytes
-    commitment: bytes
-    def __init__(self, session: _Optional[bytes] = ..., union_digest: _Optional[bytes] = ..., words: _Optional[bytes] = ..., commitment: _Optional[bytes] = ...) -> None: ...
-
-class CentersChunk(_message.Message):
-    __slots__ = ("session", "assignment_digest", "consents", "smallest", "offset", "total", "words")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    ASSIGNMENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
-    CONSENTS_FIELD_NUMBER: _ClassVar[int]
-    SMALLEST_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    TOTAL_FIELD_NUMBER: _ClassVar[int]
-    WORDS_FIELD_NUMBER: _ClassVar[int]
-    session: bytes
-    assignment_digest: bytes
-    consents: bool
-    smallest: int
-    offset: int
-    total: int
-    words: bytes
-    def __init__(self, session: _Optional[bytes] = ..., assignment_digest: _Optional[bytes] = ..., consents: _Optional[bool] = ..., smallest: _Optional[int] = ..., offset: _Optional[int] = ..., total: _Optional[int] = ..., words: _Optional[bytes] = ...) -> None: ...
-
-class CentersReceipt(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...

@@ -45,35 +45,10 @@ class CoordinatorStub:
                 request_serializer=secfc_dot_v1_dot_secfc__pb2.FollowRequest.SerializeToString,
                 response_deserializer=secfc_dot_v1_dot_secfc__pb2.Event.FromString,
                 _registered_method=True)
-        self.Upload = channel.stream_unary(
-                '/secfc.v1.Coordinator/Upload',
-                request_serializer=secfc_dot_v1_dot_secfc__pb2.UploadChunk.SerializeToString,
-                response_deserializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
-                _registered_method=True)
-        self.Contributed = channel.unary_unary(
-                '/secfc.v1.Coordinator/Contributed',
-                request_serializer=secfc_dot_v1_dot_secfc__pb2.ContributedRequest.SerializeToString,
-                response_deserializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
-                _registered_method=True)
-        self.Contribute = channel.stream_unary(
-                '/secfc.v1.Coordinator/Contribute',
-                request_serializer=secfc_dot_v1_dot_secfc__pb2.SumChunk.SerializeToString,
-                response_deserializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
-                _registered_method=True)
-        self.Publish = channel.stream_unary(
-                '/secfc.v1.Coordinator/Publish',
-                request_serializer=secfc_dot_v1_dot_secfc__pb2.IdChunk.SerializeToString,
-                response_deserializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
-                _registered_method=True)
         self.Report = channel.unary_unary(
                 '/secfc.v1.Coordinator/Report',
                 request_serializer=secfc_dot_v1_dot_secfc__pb2.ReportRequest.SerializeToString,
                 response_deserializer=secfc_dot_v1_dot_secfc__pb2.ReportReply.FromString,
-                _registered_method=True)
-        self.OpenCenters = channel.stream_unary(
-                '/secfc.v1.Coordinator/OpenCenters',
-                request_serializer=secfc_dot_v1_dot_secfc__pb2.CentersChunk.SerializeToString,
-                response_deserializer=secfc_dot_v1_dot_secfc__pb2.CentersReceipt.FromString,
                 _registered_method=True)
         self.Status = channel.unary_unary(
                 '/secfc.v1.Coordinator/Status',
@@ -101,47 +76,8 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Upload(self, request_iterator, context):
-        """A responder's coded distances for one attempt of a round, in order. Deadline: the round's (RoundRequest.deadline_seconds).
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Contributed(self, request, context):
-        """How much of the caller's share of a sum has arrived already, so that a broken contribution goes on where it stopped.
-        FAILED_PRECONDITION if that sum is not due, as when it was opened meanwhile. Deadline: 30 s.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Contribute(self, request_iterator, context):
-        """A client's share of a sum over all clients: while IDs are aligned (private membership), and once for the check that all
-        shares fit together (docs/protocol.md, "Shares are checked"). In order from where Contributed said; what has arrived
-        already is taken again without effect. FAILED_PRECONDITION: this sum is not due (any more). Deadline: 60 min.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Publish(self, request_iterator, context):
-        """A client's own IDs, by its own free will, after the job is finished (private membership only). Idempotent. Deadline: 30 s.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def Report(self, request, context):
-        """What a client has to tell besides uploads. Idempotent. Deadline: 30 s.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def OpenCenters(self, request_iterator, context):
-        """A client's answer to opening the centres, and its values if it consents. Only if federation.toml says centers = "server";
-        FAILED_PRECONDITION else, and before the job is finished. Deadline: 60 s.
+        """What a client has to tell in one piece. Idempotent. Deadline: 30 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -167,35 +103,10 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     request_deserializer=secfc_dot_v1_dot_secfc__pb2.FollowRequest.FromString,
                     response_serializer=secfc_dot_v1_dot_secfc__pb2.Event.SerializeToString,
             ),
-            'Upload': grpc.stream_unary_rpc_method_handler(
-                    servicer.Upload,
-                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.UploadChunk.FromString,
-                    response_serializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.SerializeToString,
-            ),
-            'Contributed': grpc.unary_unary_rpc_method_handler(
-                    servicer.Contributed,
-                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.ContributedRequest.FromString,
-                    response_serializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.SerializeToString,
-            ),
-            'Contribute': grpc.stream_unary_rpc_method_handler(
-                    servicer.Contribute,
-                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.SumChunk.FromString,
-                    response_serializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.SerializeToString,
-            ),
-            'Publish': grpc.stream_unary_rpc_method_handler(
-                    servicer.Publish,
-                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.IdChunk.FromString,
-                    response_serializer=secfc_dot_v1_dot_secfc__pb2.UploadReply.SerializeToString,
-            ),
             'Report': grpc.unary_unary_rpc_method_handler(
                     servicer.Report,
                     request_deserializer=secfc_dot_v1_dot_secfc__pb2.ReportRequest.FromString,
                     response_serializer=secfc_dot_v1_dot_secfc__pb2.ReportReply.SerializeToString,
-            ),
-            'OpenCenters': grpc.stream_unary_rpc_method_handler(
-                    servicer.OpenCenters,
-                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.CentersChunk.FromString,
-                    response_serializer=secfc_dot_v1_dot_secfc__pb2.CentersReceipt.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -269,114 +180,6 @@ class Coordinator:
             _registered_method=True)
 
     @staticmethod
-    def Upload(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_unary(
-            request_iterator,
-            target,
-            '/secfc.v1.Coordinator/Upload',
-            secfc_dot_v1_dot_secfc__pb2.UploadChunk.SerializeToString,
-            secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Contributed(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/secfc.v1.Coordinator/Contributed',
-            secfc_dot_v1_dot_secfc__pb2.ContributedRequest.SerializeToString,
-            secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Contribute(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_unary(
-            request_iterator,
-            target,
-            '/secfc.v1.Coordinator/Contribute',
-            secfc_dot_v1_dot_secfc__pb2.SumChunk.SerializeToString,
-            secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Publish(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_unary(
-            request_iterator,
-            target,
-            '/secfc.v1.Coordinator/Publish',
-            secfc_dot_v1_dot_secfc__pb2.IdChunk.SerializeToString,
-            secfc_dot_v1_dot_secfc__pb2.UploadReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def Report(request,
             target,
             options=(),
@@ -393,33 +196,6 @@ class Coordinator:
             '/secfc.v1.Coordinator/Report',
             secfc_dot_v1_dot_secfc__pb2.ReportRequest.SerializeToString,
             secfc_dot_v1_dot_secfc__pb2.ReportReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def OpenCenters(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_unary(
-            request_iterator,
-            target,
-            '/secfc.v1.Coordinator/OpenCenters',
-            secfc_dot_v1_dot_secfc__pb2.CentersChunk.SerializeToString,
-            secfc_dot_v1_dot_secfc__pb2.CentersReceipt.FromString,
             options,
             channel_credentials,
             insecure,
@@ -458,8 +234,10 @@ class Coordinator:
             _registered_method=True)
 
 
-class ShareExchangeStub:
-    """Run by every client, called by every other client.
+class ExchangeStub:
+    """Run by every party: takes parcels from the others. The same name always means the same bytes, so a delivery that breaks goes on
+    where it stopped, and what comes twice is taken once. Pieces have at most 1 MiB, so gRPC's default limits are never met; they
+    begin with 32 KiB and grow while the stream lasts: a link that breaks every 100 kB still gets everything across.
     """
 
     def __init__(self, channel):
@@ -469,115 +247,63 @@ class ShareExchangeStub:
             channel: A grpc.Channel.
         """
         self.Progress = channel.unary_unary(
-                '/secfc.v1.ShareExchange/Progress',
-                request_serializer=secfc_dot_v1_dot_secfc__pb2.ProgressRequest.SerializeToString,
-                response_deserializer=secfc_dot_v1_dot_secfc__pb2.ProgressReply.FromString,
+                '/secfc.v1.Exchange/Progress',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.Parcel.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.Received.FromString,
                 _registered_method=True)
         self.Deliver = channel.stream_unary(
-                '/secfc.v1.ShareExchange/Deliver',
-                request_serializer=secfc_dot_v1_dot_secfc__pb2.ShareChunk.SerializeToString,
-                response_deserializer=secfc_dot_v1_dot_secfc__pb2.ShareReceipt.FromString,
-                _registered_method=True)
-        self.Fetch = channel.unary_stream(
-                '/secfc.v1.ShareExchange/Fetch',
-                request_serializer=secfc_dot_v1_dot_secfc__pb2.FetchRequest.SerializeToString,
-                response_deserializer=secfc_dot_v1_dot_secfc__pb2.ShareChunk.FromString,
-                _registered_method=True)
-        self.Confirm = channel.unary_unary(
-                '/secfc.v1.ShareExchange/Confirm',
-                request_serializer=secfc_dot_v1_dot_secfc__pb2.Confirmation.SerializeToString,
-                response_deserializer=secfc_dot_v1_dot_secfc__pb2.Confirmation.FromString,
-                _registered_method=True)
-        self.OpenCenters = channel.stream_unary(
-                '/secfc.v1.ShareExchange/OpenCenters',
-                request_serializer=secfc_dot_v1_dot_secfc__pb2.CentersChunk.SerializeToString,
-                response_deserializer=secfc_dot_v1_dot_secfc__pb2.CentersReceipt.FromString,
+                '/secfc.v1.Exchange/Deliver',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.Piece.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.Received.FromString,
                 _registered_method=True)
 
 
-class ShareExchangeServicer:
-    """Run by every client, called by every other client.
+class ExchangeServicer:
+    """Run by every party: takes parcels from the others. The same name always means the same bytes, so a delivery that breaks goes on
+    where it stopped, and what comes twice is taken once. Pieces have at most 1 MiB, so gRPC's default limits are never met; they
+    begin with 32 KiB and grow while the stream lasts: a link that breaks every 100 kB still gets everything across.
     """
 
     def Progress(self, request, context):
-        """How much of the caller's share set has arrived already, so that a broken delivery goes on where it stopped.
-        FAILED_PRECONDITION until the receiver knows the roster: try again. Deadline: 30 s.
+        """How much of a parcel has arrived already. FAILED_PRECONDITION if it is not due: not yet, or not any more. Deadline: 30 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Deliver(self, request_iterator, context):
-        """The caller's shares for this receiver, in order from where Progress said. Deadline: 10 min for each chunk's arrival.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Fetch(self, request, context):
-        """The same shares once more, asked for by a receiver that has restarted and lacks them, from word `offset` on.
-        FAILED_PRECONDITION as above. Deadline: 60 min.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Confirm(self, request, context):
-        """What two clients tell each other about the union of IDs (private membership only), before rows are shared: the caller's
-        confirmation, answered with the callee's. Neither holds words before its sender has everybody's commitment; then each
-        calls again. FAILED_PRECONDITION until the callee has been told the whole union: try again. The same again is taken
-        without effect. Deadline: 30 s.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def OpenCenters(self, request_iterator, context):
-        """The caller's answer to opening the centres, and its values if it consents. Only if federation.toml opens them;
-        FAILED_PRECONDITION until the receiver knows that the job is finished: try again. Deadline: 60 s.
+        """A parcel, in order from byte 0 or from where Progress said. The reply comes once it is whole and kept.
+        Deadline: 60 min, and 10 min for each piece's arrival; of an UPLOAD the round's (RoundRequest.deadline_seconds).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
 
-def add_ShareExchangeServicer_to_server(servicer, server):
+def add_ExchangeServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Progress': grpc.unary_unary_rpc_method_handler(
                     servicer.Progress,
-                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.ProgressRequest.FromString,
-                    response_serializer=secfc_dot_v1_dot_secfc__pb2.ProgressReply.SerializeToString,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.Parcel.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.Received.SerializeToString,
             ),
             'Deliver': grpc.stream_unary_rpc_method_handler(
                     servicer.Deliver,
-                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.ShareChunk.FromString,
-                    response_serializer=secfc_dot_v1_dot_secfc__pb2.ShareReceipt.SerializeToString,
-            ),
-            'Fetch': grpc.unary_stream_rpc_method_handler(
-                    servicer.Fetch,
-                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.FetchRequest.FromString,
-                    response_serializer=secfc_dot_v1_dot_secfc__pb2.ShareChunk.SerializeToString,
-            ),
-            'Confirm': grpc.unary_unary_rpc_method_handler(
-                    servicer.Confirm,
-                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.Confirmation.FromString,
-                    response_serializer=secfc_dot_v1_dot_secfc__pb2.Confirmation.SerializeToString,
-            ),
-            'OpenCenters': grpc.stream_unary_rpc_method_handler(
-                    servicer.OpenCenters,
-                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.CentersChunk.FromString,
-                    response_serializer=secfc_dot_v1_dot_secfc__pb2.CentersReceipt.SerializeToString,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.Piece.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.Received.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'secfc.v1.ShareExchange', rpc_method_handlers)
+            'secfc.v1.Exchange', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('secfc.v1.ShareExchange', rpc_method_handlers)
+    server.add_registered_method_handlers('secfc.v1.Exchange', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
-class ShareExchange:
-    """Run by every client, called by every other client.
+class Exchange:
+    """Run by every party: takes parcels from the others. The same name always means the same bytes, so a delivery that breaks goes on
+    where it stopped, and what comes twice is taken once. Pieces have at most 1 MiB, so gRPC's default limits are never met; they
+    begin with 32 KiB and grow while the stream lasts: a link that breaks every 100 kB still gets everything across.
     """
 
     @staticmethod
@@ -594,9 +320,9 @@ class ShareExchange:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/secfc.v1.ShareExchange/Progress',
-            secfc_dot_v1_dot_secfc__pb2.ProgressRequest.SerializeToString,
-            secfc_dot_v1_dot_secfc__pb2.ProgressReply.FromString,
+            '/secfc.v1.Exchange/Progress',
+            secfc_dot_v1_dot_secfc__pb2.Parcel.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.Received.FromString,
             options,
             channel_credentials,
             insecure,
@@ -621,90 +347,9 @@ class ShareExchange:
         return grpc.experimental.stream_unary(
             request_iterator,
             target,
-            '/secfc.v1.ShareExchange/Deliver',
-            secfc_dot_v1_dot_secfc__pb2.ShareChunk.SerializeToString,
-            secfc_dot_v1_dot_secfc__pb2.ShareReceipt.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Fetch(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/secfc.v1.ShareExchange/Fetch',
-            secfc_dot_v1_dot_secfc__pb2.FetchRequest.SerializeToString,
-            secfc_dot_v1_dot_secfc__pb2.ShareChunk.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Confirm(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/secfc.v1.ShareExchange/Confirm',
-            secfc_dot_v1_dot_secfc__pb2.Confirmation.SerializeToString,
-            secfc_dot_v1_dot_secfc__pb2.Confirmation.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def OpenCenters(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_unary(
-            request_iterator,
-            target,
-            '/secfc.v1.ShareExchange/OpenCenters',
-            secfc_dot_v1_dot_secfc__pb2.CentersChunk.SerializeToString,
-            secfc_dot_v1_dot_secfc__pb2.CentersReceipt.FromString,
+            '/secfc.v1.Exchange/Deliver',
+            secfc_dot_v1_dot_secfc__pb2.Piece.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.Received.FromString,
             options,
             channel_credentials,
             insecure,

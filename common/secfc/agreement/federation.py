@@ -1,0 +1,247 @@
+"""The federation file: who takes part and under which guarantees, and the job all parties agree on before anybody starts.
+
+`federation.toml` becomes one frozen `Federation`, validated once, here; whoever holds one need not check again. What is
+computed stands in its [job] table and is `Federation.job`. Every party has the same file, and compares
+`Federation.agreed()` when it joins, so nobody computes with other parties or parameters than the rest. Whether the
+parameters fit together *mathematically* is the plan's business.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import ipaddress
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from secfc.agreement import job, toml
+from secfc.agreement.job import Job
+from secfc.agreement.toml import first_repeated, show
+from secfc.errors import ConfigError
+from secfc.framing import framed
+
+IDENTITY_DOMAIN = "secfc.internal"  # .internal is reserved for private use: nobody can own such a name in public DNS
+SERVER = "server"
+LINK_KEY = "link.key"  # in a client's kit: the clients' common key for linked IDs
+RESERVED_NAMES = (SERVER, "ca")  # "ca" is the authority's folder beside the kits
+
+_OWN_KEYS = ("name", "privacy", "dropouts", "liars", "uploads")
+_TOP_KEYS = (*_OWN_KEYS, "job", "server", "client")
+_SERVER_KEYS = ("address", "bind", "names")
+_CLIENT_KEYS = ("name", *_SERVER_KEYS)
+_HOST_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_ADDRESS = re.compile(r"(?:\[([0-9a-f.]*:[0-9a-f:.]*)\]|([^:\[\]]+)):([1-9][0-9]{0,4})")
+
+
+@dataclass(frozen=True)
+class Party:
+    """One machine: where others dial it, where it listens, and what its certificate names besides."""
+
+    name: str
+    address: str
+    bind: str
+    names: tuple[str, ...] = ()
+
+    @property
+    def host(self) -> str:
+        """The dialled host, an IPv6 one without its brackets."""
+        return self.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The dialled port."""
+        return int(self.address.rpartition(":")[2])
+
+
+@dataclass(frozen=True)
+class Federation:
+    """What `federation.toml` says. Made by `parse` or `load`, which validate; names are the file's."""
+
+    name: str
+    privacy: int
+    dropouts: int
+    liars: int
+    uploads: str
+    server: Party
+    clients: tuple[Party, ...]
+    job: Job
+
+    @property
+    def n(self) -> int:
+        """The number of clients."""
+        return len(self.clients)
+
+    @cached_property
+    def roster(self) -> tuple[str, ...]:
+        """The clients' names in the file's order, which is also the order of their rows."""
+        return tuple(client.name for client in self.clients)
+
+    def client(self, name: str) -> Party:
+        """The client of that name."""
+        for client in self.clients:
+            if client.name == name:
+                return client
+        raise ConfigError(f"{show(name)} is not a client of {self.name}; clients: {', '.join(self.roster)}")
+
+    def party(self, name: str) -> Party:
+        """The client of that name, or the server for "server"."""
+        return self.server if name == SERVER else self.client(name)
+
+    def digest(self) -> bytes:
+        """SHA-256 of who takes part and under which guarantees, without the job: spacing, comments and key order do not
+        matter, client order does."""
+        fields = dataclasses.asdict(self)
+        del fields["job"]
+        canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode("ascii")).digest()
+
+    def agreed(self) -> bytes:
+        """SHA-256 of all that the parties agree on, the federation and the job: what they compare, sign and keep."""
+        return self._agreed
+
+    @cached_property
+    def _agreed(self) -> bytes:
+        return agreed(self.digest(), self.job.digest())
+
+
+def agreed(federation: bytes, job: bytes) -> bytes:
+    """The digest of both, from the digest of each."""
+    return hashlib.sha256(framed(b"secfc/v1/agreed", federation, job)).digest()
+
+
+def identity(federation_name: str, party_name: str) -> str:
+    """The DNS name that carries who a party is in its certificate. It is never looked up."""
+    return f"{party_name}.{federation_name}.{IDENTITY_DOMAIN}"
+
+
+def load(path: str | Path) -> Federation:
+    """Read and validate a federation file."""
+    return parse(toml.read_text(path), str(path))
+
+
+def parse(text: str, where: str) -> Federation:
+    """Validate a federation file's text; `where` names it in errors."""
+    raw = toml.read_toml(text, where)
+    _check_places(raw, where)
+    top = toml.Table(raw, where, "", _TOP_KEYS)
+    federation = Federation(
+        name=top.label("name"),
+        privacy=top.integer("privacy", 0),
+        dropouts=top.integer("dropouts", 0, default=0),
+        liars=top.integer("liars", 0, default=0),
+        uploads=top.choice("uploads", ("masked", "open", "sealed")),
+        job=job.parse(top.table("job"), where, "[job] "),
+        server=_party(toml.Table(top.table("server"), where, "[server] ", _SERVER_KEYS), SERVER),
+        clients=_clients(top),
+    )
+    _check_distinct((federation.server, *federation.clients), where)
+    return federation
+
+
+def dumps(federation: Federation) -> str:
+    """TOML text that `parse` reads back as an equal value."""
+    lines = toml.lines(dataclasses.asdict(federation), _OWN_KEYS)
+    lines += ["", "[job]", *job.dumps(federation.job).splitlines()]
+    lines += ["", "[server]", *toml.lines(dataclasses.asdict(federation.server), _SERVER_KEYS)]
+    for client in federation.clients:
+        lines += ["", "[[client]]", *toml.lines(dataclasses.asdict(client), _CLIENT_KEYS)]
+    return "\n".join(lines) + "\n"
+
+
+def _check_places(raw: Mapping[str, object], where: str) -> None:
+    """Earlier versions had the job's keys among the federation's: say what goes where, in one line."""
+    if outside := [key for key in raw if key in job.KEYS]:
+        cure = "move them below a line [job] that follows the other keys"
+        raise ConfigError(f"{where}: keys that now belong in the [job] table: {', '.join(outside)}; {cure}")
+    table = raw.get("job")
+    if isinstance(table, dict) and (inside := [key for key in table if key in _OWN_KEYS]):
+        cure = "move them above the line [job]"
+        raise ConfigError(f"{where}: keys that do not belong in the [job] table: {', '.join(inside)}; {cure}")
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """`host:port` or `[IPv6]:port` as a normalised host (no brackets) and a port."""
+    match = _ADDRESS.fullmatch(text.lower()) if len(text) <= 300 else None
+    port = int(match[3]) if match else 0
+    if match is None or not 1 <= port <= 65535:
+        raise ConfigError(f'{show(text)} is not "host:port" or "[IPv6]:port" with a port from 1 to 65535')
+    return _host(match[1] or match[2]), port
+
+
+def _host(text: str) -> str:
+    """A DNS name or IP address in its usual spelling; `%` scopes have no place in a certificate."""
+    if "%" not in text and (ip := _ip(text)):
+        return ip
+    name = text.lower()
+    labels = name.split(".")
+    if len(name) > 253 or not all(map(_HOST_LABEL.fullmatch, labels)) or labels[-1].isdigit():
+        raise ConfigError(f"{show(text)} is neither a DNS name (without wildcards) nor an IP address; correct it")
+    return name
+
+
+def _ip(text: str) -> str | None:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return None
+
+
+def _join_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _clients(top: toml.Table) -> tuple[Party, ...]:
+    tables = [
+        toml.Table(raw, top.where, f"[[client]] number {number} ", _CLIENT_KEYS)
+        for number, raw in enumerate(top.tables("client"), 1)
+    ]
+    return tuple(_party(table, table.label("name")) for table in tables)
+
+
+def _party(table: toml.Table, name: str) -> Party:
+    host, port = _address(table, "address")
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - refused here, not bound
+        table.fail("address", f"{host} cannot be dialled; put it in bind, and here the name others reach it by")
+    _check_not_identity(table, "address", host)
+    everywhere = "::" if ":" in host else "0.0.0.0"  # noqa: S104 - mutual TLS decides who gets in
+    bind = _address(table, "bind") if "bind" in table.raw else (everywhere, port)
+    return Party(name, _join_address(host, port), _join_address(*bind), _hosts(table, "names"))
+
+
+def _address(table: toml.Table, key: str) -> tuple[str, int]:
+    text = table.text(key)
+    try:
+        return split_address(text)
+    except ConfigError as error:
+        table.fail(key, str(error))
+
+
+def _hosts(table: toml.Table, key: str) -> tuple[str, ...]:
+    names = table.strings(key) if key in table.raw else ()
+    try:
+        hosts = tuple(map(_host, names))
+    except ConfigError as error:
+        table.fail(key, str(error))
+    for host in hosts:
+        _check_not_identity(table, key, host)
+    return tuple(dict.fromkeys(hosts))
+
+
+def _check_not_identity(table: toml.Table, key: str, host: str) -> None:
+    """A certificate names one identity only, else one party could pass for another."""
+    if host == IDENTITY_DOMAIN or host.endswith("." + IDENTITY_DOMAIN):
+        table.fail(key, f"{show(host)}: names under {IDENTITY_DOMAIN} are reserved for identities; use another")
+
+
+def _check_distinct(parties: tuple[Party, ...], where: str) -> None:
+    names = [party.name for party in parties]
+    for name in names[1:]:
+        if name in RESERVED_NAMES:
+            raise ConfigError(f'{where}: a client cannot be called "{name}", the name is reserved; choose another')
+    for what, values in (("name", names), ("address", [party.address for party in parties])):
+        if twice := first_repeated(values):
+            raise ConfigError(f"{where}: {what} {show(twice)} is used twice; give every party its own")

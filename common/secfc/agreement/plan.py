@@ -1,0 +1,311 @@
+"""From wishes to parameters: ℓ, R, the field, and what a job will cost, before anybody starts.
+
+The inequalities (S dropouts, A liars):
+
+    R = 2ℓ + 2t − 1            uploads that determine φ                              (Theorem 1)
+    R + S + 2A ≤ n             and that many are left after losing S and correcting A
+    m²·d·(2η)² < Q             nothing wraps around, η = ⌈λ·bound⌉                   (Appendix A)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc.agreement.federation import Federation
+from secfc.agreement.job import MEMBERSHIPS
+from secfc.coding.field import MAX_LANES, Field, Layout, lane_primes
+from secfc.coding.lagrange import Code
+from secfc.coding.sharing import segment_length
+from secfc.errors import PlanError, RangeError
+from secfc.kmeans import fixedpoint
+from secfc.kmeans.distances import Shape
+from secfc.privacy import checking
+from secfc.privacy.identifiers import ID_BYTES
+from secfc.privacy.sealed import terms
+from secfc.privacy.union import COLUMNS, TableShape, union_code
+
+UPLOADS = ("masked", "open", "sealed")
+CLIENT_BASE, SERVER_BASE = 290 << 20, 230 << 20  # of a process with next to no rows, measured on Linux x86-64
+STREAM_BUFFER = 16 << 20  # what gRPC holds of a stream whose sender is quicker than we are
+_LARGEST_ROWS = (1 << 31) - 1
+_LARGEST_CLIENTS = 2047
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the parties agree on; `segments=None` lets the plan choose the largest ℓ that fits."""
+
+    clients: int
+    privacy: int
+    clusters: int
+    features: int
+    max_rows: int
+    bound: float
+    precision: int
+    dropouts: int = 0
+    liars: int = 0
+    uploads: str = "masked"
+    segments: int | None = None
+    membership: str = "public"
+    seeding: str = "k-means++"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Parameters that hold together. Made by `make`, never by hand."""
+
+    wishes: Wishes
+    segments: int
+    eta: int
+    field: Field
+
+    @property
+    def masked(self) -> bool:
+        """Whether uploads are weighted and masked, so that only their sum tells anything; those of sealed rounds are."""
+        return self.wishes.uploads != "open"
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody may learn which row is whose."""
+        return self.wishes.membership == "private"
+
+    @cached_property
+    def code(self) -> Code:
+        return Code(self.field, self.wishes.clients, self.segments, self.wishes.privacy)
+
+    @property
+    def responders(self) -> int:
+        return 2 * self.segments + 2 * self.wishes.privacy - 1
+
+    def asked(self, found: int = 0) -> tuple[int, int]:
+        """The least and the most responders of an attempt when so many liars have been found and left out.
+
+        R + 2(A − found) can correct as many liars as are left. What the places of the found ones would have taken is
+        asked too, if there is somebody: it costs no tolerance of dropouts, as R + S + 2A ≤ n, and even with A found
+        there is something to check against.
+        """
+        least = self.responders + 2 * (self.wishes.liars - found)
+        return least, least + found
+
+    def check_responders(self, responders: Sequence[int]) -> None:
+        """Raise InvalidInput unless a client may answer to these: exactly R, with liars (so open uploads) up to R + 2A."""
+        self.code.check_responders(responders, spare=2 * self.wishes.liars)
+
+    @property
+    def length(self) -> int:
+        """s = ⌈d/ℓ⌉, the residues of a share in one lane."""
+        return segment_length(self.wishes.features, self.segments)
+
+    @property
+    def unit(self) -> int:
+        """d·(2η)²: the largest d′ to a cluster of one row."""
+        return self.wishes.features * (2 * self.eta) ** 2
+
+    def shape(self, rows: int, sizes: npt.NDArray[np.int64], columns: Sequence[int]) -> Shape:
+        """Columns and lanes of an upload."""
+        return Shape.of(self.field, rows, sizes, columns, self.unit)
+
+    def share_layout(self, rows: int) -> Layout:
+        """How the shares of that many rows lie on the wire."""
+        return Layout.uniform(self.field, rows, self.length)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Names these parameters; masks are bound to it."""
+        return hashlib.sha256(json.dumps(self.parameters(), sort_keys=True).encode()).digest()
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters as plain values."""
+        wishes = {name: getattr(self.wishes, name) for name in Wishes.__dataclass_fields__}
+        derived = {"segments": self.segments, "responders": self.responders, "segment_length": self.length}
+        return wishes | derived | {"lanes": self.field.lanes, "eta": self.eta, "primes": list(self.field.primes)}
+
+    def cost(self) -> dict[str, int]:
+        """What the largest job allowed costs, if rows are dealt evenly: bytes, and multiplications in the field.
+
+        `…_memory_bytes` are the arrays of the rounds; `…_process_bytes` the peak of the whole process, with interpreter,
+        libraries, the client's own rows, and shares and uploads on their way.
+        """
+        w, lanes, s, code = self.wishes, self.field.lanes, self.length, self.code
+        owned = w.max_rows if self.private else -(-w.max_rows // w.clients)
+        upload = Layout.uniform(self.field, w.max_rows, w.clusters)
+        residues = upload.residues
+        client = 8 * w.max_rows * (s + 2) * lanes + 8 * upload.words
+        server = 4 * residues + (4 if self.masked else 8) * residues + 8 * w.max_rows
+        asked = self.asked()[1]
+        if w.liars:  # three random factors per row, and three sums of every column of every upload
+            server += 8 * checking.COMBINATIONS * (w.max_rows + asked * upload.row_residues)
+        rows = -(-w.max_rows // w.clients) * w.features  # a client's own values: the file's, as floats, as integers
+        union = self._union_cost()
+        return {
+            "union_bytes_per_client": union["sent_by_client"],
+            "union_bytes_server": union["sent_by_server"],
+            "sharing_bytes_per_client": 8 * self.share_layout(owned).words * (w.clients - 1),
+            "round_bytes_per_client": 8 * upload.words,
+            "round_bytes_server": 8 * upload.words * asked,
+            "client_memory_bytes": client,
+            "server_memory_bytes": server,
+            "client_process_bytes": CLIENT_BASE
+            + max(client, union["client_memory"])
+            + 24 * rows
+            + 8 * self.share_layout(w.max_rows).words
+            + (w.clients - 1) * min(8 * self.share_layout(owned).words, STREAM_BUFFER)
+            + min(8 * upload.words, STREAM_BUFFER),
+            "server_process_bytes": SERVER_BASE
+            + max(server, union["server_memory"])
+            + asked * min(8 * upload.words, STREAM_BUFFER),
+            "sharing_multiplications_per_client": owned * w.clients * (code.segments + code.privacy) * s * lanes,
+            "round_multiplications_per_client": w.max_rows * (s + 2) * w.clusters * lanes,
+            "round_multiplications_server": (0 if self.masked else self.responders * residues)
+            + (checking.COMBINATIONS * asked * residues if w.liars else 0)
+            + residues * (lanes - 1) // 2,
+        }
+
+    def _union_cost(self) -> dict[str, int]:
+        """Bytes of one table for max_rows IDs. A client sends a share to every other and the sum to the server, which sends
+        all IDs to everybody; none of it is there any more when the rounds begin."""
+        w = self.wishes
+        if not self.private:
+            return dict.fromkeys(("sent_by_client", "sent_by_server", "client_memory", "server_memory"), 0)
+        table = TableShape.of(union_code(w.clients, w.privacy), w.max_rows, b"")
+        share, cell = (
+            8 * table.words,
+            COLUMNS * table.code.field.lanes,
+        )  # cells are of 32 bits, opened ones of 64 before
+        ids = ID_BYTES * w.max_rows
+        return {
+            "sent_by_client": share * w.clients,
+            "sent_by_server": ids * w.clients,
+            "client_memory": 4 * cell * table.cells + 8 * cell * table.rows + share * w.clients + ids,
+            "server_memory": (4 + 8) * cell * table.cells + share * w.clients + 2 * ids,
+        }
+
+
+def make(wishes: Wishes) -> Plan:
+    """The plan for these wishes. Raises PlanError that names the inequality that fails and what would fit."""
+    _check_ranges(wishes)
+    wishes = _plain(wishes)
+    eta = fixedpoint.scaled_bound(wishes.bound, wishes.precision)
+    return Plan(wishes, _segments(wishes), eta, _field(wishes, eta))
+
+
+def of(federation: Federation) -> Plan:
+    """The plan of a federation file. What a job cannot do yet is refused here, so that no wish is silently ignored."""
+    return make(
+        Wishes(
+            clients=federation.n,
+            privacy=federation.privacy,
+            clusters=federation.job.k,
+            features=federation.job.features,
+            max_rows=federation.job.max_rows,
+            bound=federation.job.bound,
+            precision=federation.job.precision,
+            dropouts=federation.dropouts,
+            liars=federation.liars,
+            uploads=federation.uploads,
+            segments=federation.job.segments,
+            membership=federation.job.membership,
+            seeding=federation.job.seeding,
+        )
+    )
+
+
+def _plain(w: Wishes) -> Wishes:
+    """Python numbers only: numpy's would overflow silently, and equal wishes must have equal digests."""
+    counts = ("clients", "privacy", "clusters", "features", "max_rows", "precision", "dropouts", "liars")
+    plain: dict[str, Any] = {name: int(getattr(w, name)) for name in counts}
+    return replace(w, **plain, bound=float(w.bound))
+
+
+def _check_ranges(w: Wishes) -> None:
+    least = {
+        "clients": 1,
+        "clusters": 1,
+        "features": 1,
+        "max_rows": 1,
+        "privacy": 0,
+        "dropouts": 0,
+        "liars": 0,
+    }
+    for name, low in least.items():
+        value = getattr(w, name)
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
+            raise PlanError(f"{name} must be a whole number of at least {low}, not {value!r}")
+    if w.max_rows > _LARGEST_ROWS or w.clients > _LARGEST_CLIENTS:
+        raise PlanError(f"at most {_LARGEST_ROWS} rows and {_LARGEST_CLIENTS} clients are supported")
+    if w.clusters > w.max_rows:
+        raise PlanError(f"k = {w.clusters} clusters need at least as many rows, not {w.max_rows}; lower k")
+    fixedpoint.scaled_bound(w.bound, w.precision)
+    if w.uploads not in UPLOADS or w.membership not in MEMBERSHIPS:
+        raise PlanError(f"uploads is one of {', '.join(UPLOADS)}; membership one of {', '.join(MEMBERSHIPS)}")
+    if w.uploads != "open" and w.privacy < 1:
+        raise PlanError(f"{w.uploads} uploads need privacy >= 1; use privacy = 1 or uploads = 'open'")
+    if w.membership == "private" and w.privacy < 1:
+        raise PlanError("private membership needs privacy >= 1; use privacy = 1 or membership = 'public'")
+    if w.uploads != "open" and w.liars:
+        raise PlanError(
+            "liars > 0 needs uploads = 'open': masked uploads show the server only their sum, so a wrong one cannot be found"
+        )
+
+
+def _segments(w: Wishes) -> int:
+    """The wished ℓ if it fits; else the largest, or a smaller one that gives shares as short."""
+    spare = w.clients - w.dropouts - 2 * w.liars
+    most = (spare + 1) // 2 - w.privacy
+    wished = 1 if w.segments is None else w.segments
+    if isinstance(wished, bool) or not isinstance(wished, int | np.integer) or wished < 1:
+        raise PlanError(f"segments must be a whole number of at least 1, not {w.segments!r}")
+    if most < wished:
+        raise PlanError(_too_few(w, wished))
+    if w.segments is not None:
+        if w.segments > w.features:
+            raise PlanError(f"segments = {w.segments} cuts {w.features} features too finely; use at most {w.features}")
+        return int(w.segments)
+    return segment_length(w.features, segment_length(w.features, min(most, w.features)))
+
+
+def _too_few(w: Wishes, segments: int) -> str:
+    need = 2 * w.privacy + 2 * segments - 1
+    terms, given = "2t+2ℓ−1", f"n = {w.clients}, t = {w.privacy}"
+    if segments > 1:
+        given += f", ℓ = {segments}"
+    if w.dropouts:
+        terms, given = terms + " + dropouts", given + f", dropouts = {w.dropouts}"
+    if w.liars:
+        terms, given = terms + " + 2·liars", given + f", liars = {w.liars}"
+    need += w.dropouts + 2 * w.liars
+    ways = []
+    fitting = (w.clients - w.dropouts - 2 * w.liars + 1) // 2 - segments
+    if fitting >= (0 if w.uploads == "open" else 1):
+        ways.append(f"t = {fitting}")
+    if segments > 1 and (w.clients - w.dropouts - 2 * w.liars + 1) // 2 - w.privacy >= 1:
+        ways.append(f"ℓ = {(w.clients - w.dropouts - 2 * w.liars + 1) // 2 - w.privacy}")
+    ways.append(f"{need} clients")
+    return f"{given} needs {terms} = {need} clients; use {' or '.join(ways)}"
+
+
+def _field(w: Wishes, eta: int) -> Field:
+    unit = w.features * (2 * eta) ** 2
+    largest = w.max_rows**2 * unit
+    if w.uploads == "sealed":
+        wanted = terms.Wanted(w.max_rows, w.clusters, unit, w.privacy, w.clients - w.dropouts, w.seeding)
+        largest = max(largest, terms.required(wanted))
+    try:
+        lanes = Field.of(MAX_LANES).lanes_for(largest)
+    except RangeError:
+        capacity = sum(p.bit_length() for p in lane_primes(MAX_LANES)) - MAX_LANES
+        raise PlanError(
+            f"m²·d·(2η)² has {largest.bit_length()} bits and the largest field about {capacity}; lower the precision"
+        ) from None
+    field = Field.of(lanes)
+    if w.uploads == "sealed":
+        terms.check(field, wanted)
+    return field

@@ -1,0 +1,138 @@
+"""A site's own rules (`policy.toml`): what its client does, whatever the server asks and the federation file says.
+
+The federation file is what all parties agreed on; a policy can only be stricter. Without a file the defaults below hold.
+What can be told from the federation file is checked here, before the client joins; what depends on the server's requests
+is checked by `guard`, request by request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from secfc.agreement import toml
+from secfc.agreement.federation import Federation
+from secfc.agreement.job import SMALLEST
+from secfc.agreement.plan import UPLOADS
+from secfc.errors import ConfigError
+
+TO_NOBODY, TO_CLIENTS, TO_SERVER = "nobody", "clients", "server"  # each includes the ones before
+FILE = "policy.toml"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What one site accepts. `None`: no limit of its own beside the federation file's."""
+
+    least_privacy: int = 0  # the smallest t
+    uploads: tuple[str, ...] = ("masked", "open", "sealed")
+    max_requests: int | None = None  # answered in one job, seeding included
+    max_directions: int | None = None  # independent distance directions given away (`secfc.privacy.leakage`)
+    smallest_cluster: int = 1  # rows a cluster must have before distances to its centre are given; k-means++ needs 1
+    open_centers: str = TO_NOBODY  # who may see the centres after the job
+    centers_smallest: int = SMALLEST  # rows of a cluster, beside those of the t sites with most, to open its centre
+    committee: tuple[str, ...] = ()  # who may compare in sealed rounds; nobody named: anybody
+    keep_shares: bool = False  # whether what we hold may serve another job
+
+    def describe(self) -> str:
+        """The rules that differ from the defaults, as one line."""
+        own = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
+        return ", ".join(f"{name} = {_toml(value)}" for name, value in own.items()) or "the defaults"
+
+
+KEYS = tuple(one.name for one in fields(Policy))
+
+
+def load(path: Path) -> Policy:
+    """Read and validate a policy file."""
+    return parse(toml.read_text(path), str(path))
+
+
+def of_kit(kit: Path, chosen: Path | None = None, *, required: bool = False) -> Policy:
+    """The chosen file, or policy.toml of the kit if there is one, or the defaults; these not if a file is `required`."""
+    path = source(kit, chosen)
+    if path is None and required:
+        raise ConfigError(
+            f"{kit / FILE}: there is no such file, and --require-policy asks for one; put this site's rules there"
+            " (an empty file stands for the defaults)"
+        )
+    return Policy() if path is None else load(path)
+
+
+def source(kit: Path, chosen: Path | None = None) -> Path | None:
+    """The file that holds; None if there is none. A link that leads nowhere is a file that cannot be read, not none."""
+    path = chosen or kit / FILE
+    return path if chosen or path.exists() or path.is_symlink() else None
+
+
+def parse(text: str, where: str) -> Policy:
+    """Validate a policy's text; `where` names it in errors."""
+    raw = toml.read_toml(text, where)
+    if "max_rounds" in raw:  # its name before; a job's max_rounds counts something else
+        raise ConfigError(f"{where}: max_rounds is now called max_requests, as it counts requests; rename it")
+    table = toml.Table(raw, where, "", KEYS)
+    return Policy(
+        least_privacy=table.integer("least_privacy", 0, default=Policy.least_privacy),
+        uploads=_uploads(table),
+        max_requests=table.integer("max_requests", 1) if "max_requests" in raw else None,
+        max_directions=table.integer("max_directions", 0) if "max_directions" in raw else None,
+        smallest_cluster=table.integer("smallest_cluster", 1, default=Policy.smallest_cluster),
+        open_centers=table.choice("open_centers", (TO_NOBODY, TO_CLIENTS, TO_SERVER)),
+        centers_smallest=table.integer("centers_smallest", 1, default=Policy.centers_smallest),
+        committee=table.strings("committee") if "committee" in raw else (),
+        keep_shares=table.flag("keep_shares", Policy.keep_shares),
+    )
+
+
+def check(policy: Policy, federation: Federation) -> None:
+    """Raise ConfigError if no job of this federation can fit the policy."""
+    found = complaints(policy, federation)
+    if found:
+        raise ConfigError(f"policy.toml does not allow this federation.toml: {found[0]}")
+
+
+def complaints(policy: Policy, federation: Federation) -> list[str]:
+    """Why no job of this federation can fit the policy."""
+    f, found = federation, []
+    if f.privacy < policy.least_privacy:
+        found.append(f"least_privacy = {policy.least_privacy}, but privacy = {f.privacy}")
+    if f.uploads not in policy.uploads:
+        found.append(f"uploads = {_toml(policy.uploads)}, but uploads = {_toml(f.uploads)}")
+    if seeding_requests(f) and policy.smallest_cluster > 1:
+        floor = f"smallest_cluster = {policy.smallest_cluster}, but seeding = {_toml(f.job.seeding)}"
+        found.append(f'{floor} asks for distances to single rows; it needs 1, or agree on seeding = "random"')
+    least = seeding_requests(f) + 1
+    if policy.max_requests is not None and policy.max_requests < least:
+        found.append(f"max_requests = {policy.max_requests}, but the shortest job makes {least} requests")
+    if unknown := [name for name in policy.committee if name not in f.roster]:
+        found.append(f"committee names {', '.join(unknown)}, and no client of the federation is called that")
+    elif policy.committee and len(policy.committee) <= f.privacy:
+        found.append(f"committee names {len(policy.committee)} clients, and {f.privacy + 1} compare")
+    directions = min(f.job.k - 1, f.job.features)
+    if policy.max_directions is not None and policy.max_directions < directions:
+        found.append(
+            f"max_directions = {policy.max_directions}, but k = {f.job.k} clusters give away {directions} at once"
+        )
+    return found
+
+
+def seeding_requests(federation: Federation) -> int:
+    """Requests before the first of Lloyd's: a single row's distances each, and one to separate."""
+    return {"random": 0, "k-means++": federation.job.k, "separation": federation.job.k + 1}[federation.job.seeding]
+
+
+def _uploads(table: toml.Table) -> tuple[str, ...]:
+    if "uploads" not in table.raw:
+        return Policy.uploads
+    kinds = table.strings("uploads")
+    if not kinds or not set(kinds) <= set(UPLOADS):
+        table.fail("uploads", f"must list one or more of {', '.join(UPLOADS)}")
+    return kinds
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,0 +1,87 @@
+"""Assignments as bytes: compact, and after the first only what changed.
+
+    full    0x00, then label+1 of every row, b bits each
+    change  0x01, count (4 bytes), gap bits g (1 byte), then `count` gaps between changed rows, g bits each, then their new
+            label+1, b bits each; the first gap is the first row itself
+
+b is the number of bits of k, all integers little-endian, bit streams filled from the lowest bit. Label 0 stands for -1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc.errors import Malformed
+from secfc.kmeans.distances import Labels
+
+_FULL, _CHANGE = 0, 1
+_HEADER = 6
+
+
+def encode(labels: Labels, clusters: int, base: Labels | None = None) -> bytes:
+    """The assignment, or what makes it from `base`, whichever is shorter (a change only if a base is given)."""
+    bits = clusters.bit_length()
+    if base is not None:
+        rows = np.flatnonzero(labels != base)
+        gaps = np.diff(rows, prepend=0)
+        gap_bits = int(gaps.max(initial=0)).bit_length()
+        if _HEADER + len(rows) * (gap_bits + bits) // 8 < len(labels) * bits // 8:
+            head = bytes([_CHANGE]) + len(rows).to_bytes(4, "little") + bytes([gap_bits])
+            return head + _pack(gaps, gap_bits) + _pack(labels[rows] + 1, bits)
+    return bytes([_FULL]) + _pack(labels + 1, bits)
+
+
+def is_change(data: bytes) -> bool:
+    """Whether these bytes need a base."""
+    return data[:1] == bytes([_CHANGE])
+
+
+def largest(rows: int, clusters: int) -> int:
+    """Bytes of the longest honest encoding."""
+    return _HEADER + -(-rows * clusters.bit_length() // 8) + 2
+
+
+def decode(data: bytes, rows: int, clusters: int, base: Labels | None) -> Labels:
+    """The labels. Raises Malformed for anything `encode` does not make."""
+    bits = clusters.bit_length()
+    if data[:1] == bytes([_FULL]):
+        return _labels(_unpack(data[1:], rows, bits), clusters)
+    if not is_change(data) or len(data) < _HEADER or base is None:
+        raise Malformed("an assignment is neither whole nor a change of one we hold")
+    count, gap_bits = int.from_bytes(data[1:5], "little"), data[5]
+    if count > rows or gap_bits > 32:
+        raise Malformed("an assignment changes more rows than there are")
+    middle = _HEADER + -(-count * gap_bits // 8)
+    gaps = _unpack(data[_HEADER:middle], count, gap_bits)
+    at = np.cumsum(gaps, dtype=np.int64)
+    if count and ((gaps[1:] == 0).any() or at[-1] >= rows):
+        raise Malformed("an assignment changes a row twice or one that does not exist")
+    labels = base.copy()
+    labels[at] = _labels(_unpack(data[middle:], count, bits), clusters)
+    return labels
+
+
+def _labels(values: npt.NDArray[np.uint32], clusters: int) -> Labels:
+    if len(values) and values.max() > clusters:
+        raise Malformed(f"an assignment names a cluster beyond {clusters - 1}")
+    return values.astype(np.int32) - np.int32(1)
+
+
+def _pack(values: npt.NDArray[np.integer], bits: int) -> bytes:
+    if not bits:
+        return b""
+    spread = (values.astype(np.uint32)[:, None] >> np.arange(bits, dtype=np.uint32)) & np.uint32(1)
+    return np.packbits(spread.astype(np.uint8).reshape(-1), bitorder="little").tobytes()
+
+
+def _unpack(data: bytes, count: int, bits: int) -> npt.NDArray[np.uint32]:
+    if len(data) != -(-count * bits // 8):
+        raise Malformed("an assignment has the wrong length")
+    raw = np.frombuffer(data, dtype=np.uint8)
+    flat = np.unpackbits(raw, bitorder="little")
+    if flat[count * bits :].any():
+        raise Malformed("an assignment has set bits after its end")
+    spread = flat[: count * bits].reshape(count, bits).astype(np.uint32)
+    values: npt.NDArray[np.uint32] = (spread << np.arange(bits, dtype=np.uint32)).sum(axis=1, dtype=np.uint32)
+    return values

@@ -1,0 +1,142 @@
+"""A client's part of a round: coded centres and coded distances (paper, Section 4.1, "Coded center update").
+
+With μ̃_h the sum of cluster h's shares and c = |S_h|, the coded distance of row i is
+
+    ‖μ̃_h − c·x̃_i‖² = ‖μ̃_h‖² − 2c·⟨μ̃_h, x̃_i⟩ + c²·‖x̃_i‖²  =  (x̃_i, ‖x̃_i‖², 1) · (−2c·μ̃_h, c², ‖μ̃_h‖²),
+
+one matrix product for all rows and clusters. Centre sums are kept as exact integers and updated by the rows that moved.
+Since c is public, a column is computed and sent only in the lanes that c²·d·(2η)² needs: `Shape`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc.coding import kernels, parallel, prg
+from secfc.coding.field import EXACT_TERMS, Field, Layout, Residues, Words, exact_dot
+from secfc.coding.sharing import CodedRows
+from secfc.errors import InvalidInput
+
+Labels = npt.NDArray[np.int32]
+UNASSIGNED = -1
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Which columns an upload holds, and how they lie: clusters that need more lanes first, so lane a is a prefix."""
+
+    columns: tuple[int, ...]
+    layout: Layout
+
+    @classmethod
+    def of(cls, field: Field, rows: int, sizes: npt.NDArray[np.int64], columns: Sequence[int], unit: int) -> Shape:
+        """`unit` is d·(2η)², the largest d′ to a single row; a column of size c reaches c²·unit."""
+        if len(set(columns)) != len(columns) or not all(0 <= h < len(sizes) for h in columns):
+            raise InvalidInput("columns must be distinct clusters")
+        if any(sizes[h] < 1 for h in columns):
+            raise InvalidInput("the distance to an empty cluster does not exist; do not ask for its column")
+        need = {h: field.lanes_for(int(sizes[h]) ** 2 * unit) for h in columns}
+        order = tuple(sorted(columns, key=lambda h: (-need[h], h)))
+        widths = tuple(sum(need[h] > lane for h in columns) for lane in range(field.lanes))
+        return cls(order, Layout(field, rows, widths))
+
+
+class CodedClusters:
+    """One client's view of the assignment: labels, sizes and coded centre sums."""
+
+    def __init__(self, coded: CodedRows, clusters: int) -> None:
+        self.coded = coded
+        self.labels: Labels = np.full(coded.rows, UNASSIGNED, dtype=np.int32)
+        self.sizes = np.zeros(clusters, dtype=np.int64)
+        self._sums = np.zeros((coded.field.lanes, clusters, coded.length))
+
+    @property
+    def sums(self) -> Residues:
+        """(L, k, s): the coded centre sums, as exact integers that are not reduced."""
+        return self._sums
+
+    def assign(self, labels: Labels) -> int:
+        """Take over a whole assignment (-1: in no cluster); returns how many rows moved."""
+        if labels.shape != self.labels.shape:
+            raise InvalidInput(f"an assignment of {len(self.labels)} rows is needed, not {labels.shape}")
+        rows = np.flatnonzero(labels != self.labels)
+        self.move(rows, labels[rows])
+        return len(rows)
+
+    def move(self, rows: npt.NDArray[np.int64], labels: Labels) -> None:
+        """Put some rows, each named once, into other clusters. Cost: the rows that move, not all rows."""
+        clusters = len(self.sizes)
+        if len(labels) != len(rows) or (len(labels) and not (labels.min() >= -1 and labels.max() < clusters)):
+            raise InvalidInput(f"labels must be cluster numbers from 0 to {clusters - 1}")
+        source, target = self.labels[rows].astype(np.int64), labels.astype(np.int64)
+        for lane in range(self.coded.field.lanes):
+            kernels.move_rows(self.coded.matrix[lane], rows, source, target, self._sums[lane])
+        self.sizes += np.bincount(target[target >= 0], minlength=clusters)
+        self.sizes -= np.bincount(source[source >= 0], minlength=clusters)
+        self.labels[rows] = labels
+
+    def upload(self, shape: Shape, weights: Residues | None = None, masks: Sequence[tuple[bytes, int]] = ()) -> Words:
+        """The packed coded distances of all rows to `shape.columns`.
+
+        `weights` (L,) is this client's interpolation weight a lane, applied before a masked upload; `masks` are the signed
+        keys of `masks.signed_keys`.
+        """
+        layout, matrix = shape.layout, self.coded.matrix
+        coefficients = self._coefficients(shape, weights)
+        primes = layout.field.prime_floats.tolist()
+        words = np.empty(layout.words, dtype=np.uint64)
+        block = prg.block_rows(layout) if masks else parallel.block_rows(4 * layout.row_residues)
+        long = self.coded.length + 2 > EXACT_TERMS
+        product = _exact_product if long else kernels.product
+
+        def work(first: int, end: int) -> None:
+            flat = np.empty((block, layout.row_residues), dtype=np.uint32)
+            columns = np.empty((block, max(factor.shape[1] for factor in coefficients)), dtype=np.uint32)
+            scratch = np.empty(flat.size, dtype=np.int32)
+            reader = prg.SumReader(masks, layout, first, block) if masks else None
+            for a in range(first, end, block):
+                part = flat[: min(block, end - a)]
+                for lane, factor in enumerate(coefficients):
+                    share = matrix[lane, a : a + len(part)]
+                    p, offset, width = primes[lane], layout.offsets[lane], layout.widths[lane]
+                    product(share, factor, p, part, offset, width, columns)
+                if reader is not None:
+                    kernels.add_masks(reader.next(len(part)), part, layout.prime_floats, scratch)
+                kernels.pack(part.reshape(-1), layout.slice(words, a, a + len(part)))
+
+        if layout.residues:
+            parallel.for_row_ranges(layout.rows, block, work, blas=long)
+        return words
+
+    def _coefficients(self, shape: Shape, weights: Residues | None) -> list[Residues]:
+        """Per lane the matrix (s+2, columns) that turns a row of shares into its coded distances.
+
+        Lanes without columns are left out; columns are filled up with zeros to a multiple of four.
+        """
+        out = []
+        columns = np.array(shape.columns, dtype=np.int64)
+        for lane, width in enumerate(shape.layout.widths):
+            if not width:
+                break
+            weight = 1 if weights is None else int(weights[lane])
+            factor = np.empty((self.coded.length + 2, -(-width // 4) * 4))
+            p = self.coded.field.primes[lane]
+            kernels.coefficients(self._sums[lane], self.sizes, columns[:width], p, weight, factor)
+            out.append(factor)
+        return out
+
+    def __repr__(self) -> str:
+        return f"CodedClusters({len(self.labels)} rows, {len(self.sizes)} clusters)"
+
+
+def _exact_product(
+    share: Residues, factor: Residues, p: float, out: npt.NDArray[np.uint32], offset: int, width: int, _scratch: object
+) -> None:
+    """What kernels.product does, for shares longer than float64 adds up exactly."""
+    values = np.empty((len(share), width))
+    exact_dot(share, factor[:, :width], int(p), values)
+    kernels.canonical(values, p, out, offset)

@@ -1,0 +1,281 @@
+"""Lloyd's algorithm with its seeding, as a machine that asks questions and is told answers; it does no I/O.
+
+`Clustering` says what it wants to know next (`question`) and takes the answer (`absorb`): always an assignment, and the
+inertia where the kind of round knows it. How an answer is found is a round kind's business; kinds that show the server
+distances find it with `solve`. The rules that make the result identical to Lloyd's algorithm in exact arithmetic on the
+quantised rows:
+
+* a row goes to the cluster with the least d′/|S|², compared exactly; ties go to the lowest index;
+* an empty cluster has no centre and is never compared; after the assignment the empty clusters, in index order, each take
+  the row with the largest d′/|S|² to its new cluster among clusters of at least two rows, each row once, ties to the lowest;
+* it stops when the assignment repeats, or after `max_rounds` Lloyd rounds.
+
+In exact arithmetic the inertia never rises from one Lloyd round to the next: means are the best centres of an assignment, the
+nearest centre is the best one of a row, and a row that fills an empty cluster costs nothing there. Distances with which it
+rises are wrong, and end the job.
+
+Steps: SEED (k-means++, one column per request) → SEPARATE (if asked for) → LLOYD → MEASURE (where no round tells the inertia)
+→ DONE.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc.coding import kernels, parallel
+from secfc.errors import DataError, InvalidInput, JobFailed
+from secfc.kmeans import seeding
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.decoding import Distances
+from secfc.kmeans.distances import UNASSIGNED, Labels
+
+Sizes = npt.NDArray[np.int64]
+STARTS = ("k-means++", "random", "separation")
+
+
+class Step(Enum):
+    """What a clustering does next."""
+
+    SEED = "seed"
+    SEPARATE = "separate"
+    LLOYD = "lloyd"
+    MEASURE = "measure"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be found next, from the distances of all rows to the centres of an assignment (-1: in no cluster).
+
+    SEED: `labels` with one more single row chosen by `draw`, the label of the coins; with all k rows chosen, the assignment
+    to the nearest of them. SEPARATE: the rows that fit one centre only. LLOYD: the assignment to the nearest centres.
+    MEASURE: the inertia of the assignment as it is.
+    `columns` are the clusters whose distances are not known from earlier questions.
+    """
+
+    number: int
+    step: Step
+    labels: Labels
+    sizes: Sizes
+    columns: tuple[int, ...]
+    coins: Coins
+    draw: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The assignment that follows. `inertia` is Σ_i min_h d(i, h), exact, in quantised units: of a LLOYD step, if known."""
+
+    labels: Labels
+    inertia: Fraction | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What one question brought."""
+
+    step: Step
+    changed: int
+    inertia: Fraction | None
+
+
+@dataclass(frozen=True)
+class State:
+    """What a clustering must not forget between requests; with it a restarted server goes on and ends the same."""
+
+    step: str
+    number: int
+    rounds: int
+    converged: bool
+    labels: Labels
+    inertia: str = ""  # of the last Lloyd round, exact, as numerator/denominator
+
+
+def nearest(distances: Distances, sizes: Sizes) -> Labels:
+    """Every row's nearest centre, exactly; ties to the lowest index."""
+    if not (sizes > 0).any():
+        raise InvalidInput("there is no centre to be near to: every cluster is empty")
+    digits, primes, size = distances.digits, distances.field.prime_floats, distances.limbs(sizes)
+    labels = np.empty(digits.shape[1], dtype=np.int32)
+    block = parallel.block_rows(4 * len(sizes) * distances.field.lanes)
+    parallel.for_row_ranges(len(labels), block, lambda a, b: kernels.nearest(digits, primes, sizes, size, a, b, labels))
+    return labels
+
+
+def fill_empty(distances: Distances, sizes: Sizes, labels: Labels) -> Labels:
+    """Give every empty cluster a row, by the rule above. `sizes` are those of the centres the distances belong to."""
+    clusters = len(sizes)
+    counts = np.bincount(labels, minlength=clusters)
+    if (counts > 0).all():
+        return labels
+    size = distances.limbs(sizes)
+    nearest_labels, labels = labels, labels.copy()
+    unmoved = np.ones(len(labels), dtype=np.bool_)
+    for h in np.flatnonzero(counts == 0):
+        movable = unmoved & (counts[labels] >= 2)
+        row = kernels.furthest(distances.digits, distances.field.prime_floats, sizes, size, nearest_labels, movable)
+        if row < 0:
+            raise DataError(f"{len(labels)} rows cannot fill {clusters} clusters; lower k")
+        counts[labels[row]] -= 1
+        counts[h] += 1
+        labels[row] = h
+        unmoved[row] = False
+    return labels
+
+
+def inertia(distances: Distances, sizes: Sizes, labels: Labels) -> Fraction:
+    """Σ_i d(i, labels[i]), exactly, in quantised units."""
+    totals = [0] * len(sizes)
+    sums = np.zeros((distances.field.lanes, len(sizes)), dtype=np.int64)
+    kernels.sum_digits(distances.digits, labels, 0, len(labels), sums)
+    for lane in reversed(range(distances.field.lanes)):
+        totals = [t * distances.field.primes[lane] + s for t, s in zip(totals, sums[lane].tolist(), strict=True)]
+    return sum((Fraction(t, int(c) ** 2) for t, c in zip(totals, sizes, strict=True) if t), Fraction(0))
+
+
+def solve(question: Question, distances: Distances) -> Answer:
+    """The answer to a question, from distances. Pre-condition: columns that are not asked for stand as they were decoded."""
+    sizes = question.sizes
+    closest = nearest(distances, sizes)
+    match question.step:
+        case Step.SEED if question.draw:
+            taken = question.labels >= 0
+            row = seeding.draw(distances, closest, taken, question.coins, question.draw)
+            return Answer(_with(question.labels, row))
+        case Step.SEED:
+            return Answer(fill_empty(distances, sizes, closest))
+        case Step.SEPARATE:
+            return Answer(seeding.separate(distances, sizes, closest, question.labels))
+        case _:
+            loss = inertia(distances, sizes, closest)
+            return Answer(fill_empty(distances, sizes, closest), loss)
+
+
+def _with(labels: Labels, row: int) -> Labels:
+    """The same with one more single row."""
+    labels = labels.copy()  # a question handed out keeps its own
+    labels[row] = labels.max() + 1
+    return labels
+
+
+class Clustering:
+    """Lloyd's algorithm with its seeding, as a machine that asks questions."""
+
+    def __init__(
+        self,
+        rows: int,
+        clusters: int,
+        *,
+        start: str = "k-means++",
+        coins: Coins | None = None,
+        initial: Labels | None = None,
+        max_rounds: int = 300,
+    ) -> None:
+        if clusters < 1 or max_rounds < 1:
+            raise InvalidInput("k and max_rounds must be at least 1")
+        if rows < clusters:
+            raise DataError(f"{rows} rows cannot make {clusters} clusters; lower k or bring more rows")
+        self.rows, self.clusters, self.max_rounds = rows, clusters, max_rounds
+        self.start = start
+        self.coins = coins or Coins()
+        self.number = 1
+        self.rounds = 0
+        self.converged = False
+        self._inertia: Fraction | None = None  # of the last Lloyd round
+        self.labels: Labels = np.full(rows, UNASSIGNED, dtype=np.int32)
+        self.step = Step.LLOYD
+        if start not in STARTS:
+            raise InvalidInput(f"seeding must be one of {', '.join(STARTS)}, not {start!r}")
+        if initial is not None:
+            self.labels = _checked(initial, rows, clusters)
+        elif start == "random":
+            self.labels = self.coins.integers("random start", clusters, rows)
+        else:
+            self.step = Step.SEED
+            self.labels = _with(self.labels, self.coins.below("k-means++ 0", rows))
+        self._stale = set(range(clusters))
+
+    @property
+    def sizes(self) -> Sizes:
+        return np.bincount(self.labels[self.labels >= 0], minlength=self.clusters)
+
+    @property
+    def question(self) -> Question:
+        """What is to be found out now; the same until `absorb` is called."""
+        if self.step is Step.DONE:
+            raise JobFailed("the clustering is finished and asks for nothing more")
+        sizes = self.sizes
+        columns = tuple(h for h in sorted(self._stale) if sizes[h] > 0)
+        return Question(self.number, self.step, self.labels, sizes, columns, self.coins, self._draw)
+
+    @property
+    def _draw(self) -> str:
+        chosen = int(self.labels.max()) + 1
+        return f"k-means++ {chosen}" if self.step is Step.SEED and chosen < self.clusters else ""
+
+    def absorb(self, answer: Answer) -> Progress:
+        """Advance by the answer to the question just asked."""
+        step, draw, before = self.step, self._draw, self.labels
+        match step:
+            case Step.SEED:
+                following = Step.SEPARATE if self.start == "separation" else Step.LLOYD
+                self.labels, self.step = answer.labels, Step.SEED if draw else following
+            case Step.SEPARATE:
+                self.labels, self.step = answer.labels, Step.LLOYD
+            case Step.LLOYD:
+                self._lloyd(answer)
+            case Step.MEASURE:
+                self._inertia, self.step = answer.inertia, Step.DONE
+            case Step.DONE:
+                raise JobFailed("the clustering is finished and takes no more answers")
+        moved = np.flatnonzero(before != self.labels)
+        touched = np.zeros(self.clusters + 1, dtype=np.bool_)  # the last stands for UNASSIGNED, which is -1
+        touched[before[moved]] = touched[self.labels[moved]] = True
+        self._stale = set(np.flatnonzero(touched[:-1]).tolist())
+        self.number += 1
+        return Progress(step, len(moved), answer.inertia)
+
+    def forget(self) -> None:
+        """The distances of earlier rounds are lost (a restart): ask for all columns again."""
+        self._stale = set(range(self.clusters))
+
+    def state(self) -> State:
+        """Where it stands, between two requests."""
+        loss = "" if self._inertia is None else str(self._inertia)
+        return State(self.step.value, self.number, self.rounds, self.converged, self.labels, loss)
+
+    def resume(self, state: State) -> None:
+        """Go on from a state of the same job (rows, clusters, start, coins); all columns are asked for again."""
+        if len(state.labels) != self.rows:
+            raise InvalidInput(f"a state of {len(state.labels)} rows does not fit a job of {self.rows}")
+        self.step, self.number = Step(state.step), state.number
+        self.rounds, self.converged, self.labels = state.rounds, state.converged, state.labels.copy()
+        self._inertia = Fraction(state.inertia) if state.inertia else None
+        self.forget()
+
+    def _lloyd(self, answer: Answer) -> None:
+        if self._inertia is not None and answer.inertia is not None and answer.inertia > self._inertia:
+            raise JobFailed(
+                f"the inertia rises in Lloyd round {self.rounds + 1}, which exact distances cannot make it do: somebody"
+                " computes with damaged or wrong shares, or sends wrong distances; start a new job (secfc-server --new)"
+            )
+        self._inertia = answer.inertia
+        self.rounds += 1
+        self.converged = bool((answer.labels == self.labels).all())
+        if self.converged or self.rounds >= self.max_rounds:
+            self.step = Step.DONE if answer.inertia is not None else Step.MEASURE
+        self.labels = answer.labels
+
+
+def _checked(initial: npt.ArrayLike, rows: int, clusters: int) -> Labels:
+    labels = np.asarray(initial)
+    if labels.shape != (rows,) or labels.dtype.kind not in "iu":
+        raise InvalidInput(f"initial labels must be {rows} whole numbers, one per row")
+    if labels.min() < UNASSIGNED or labels.max() >= clusters or not (labels >= 0).any():
+        raise InvalidInput(f"initial labels must lie in 0 … {clusters - 1} (-1: no cluster), and some row needs one")
+    return labels.astype(np.int32)

@@ -1,0 +1,359 @@
+"""One client's side of a job as a machine: no sockets, threads, files or clocks.
+
+Phases and what moves them (`phases`):
+
+    JOINING   the roster arrives: everybody's signed introduction is verified, the session follows from them  → AGREEING
+    AGREEING  everybody's signature under that session arrives, and everybody's proof that its key is its own
+              → SHARING, or with private membership UNION
+    UNION     shares of counts, then of tables of IDs are exchanged and summed, until all slots are known
+              and all clients have confirmed them to each other                                               → SHARING
+    SHARING   shares of every other client arrive, residue by residue checked, ours are delivered             → ROUNDS
+    ROUNDS    everybody's coins arrive, our part of the check of all shares is given; then assignments
+              arrive, requests are answered                                                                   → FINISHED
+    FINISHED  labels are written, centres opened if that is agreed, and the server is told
+    any       the server says that the job has failed, or something is wrong                                  → FAILED
+
+What another client sends and is not due or malformed is refused, and changes nothing. What no honest server says ends this
+client. It trusts its own federation file and its CA, nothing else: it computes session, plan, weights and masks by itself,
+and answers only requests with exactly R distinct responders (with `liars = A`: up to R + 2A), the assignment they claim,
+beginning where everybody's coins say, and what `guard` lets pass.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc.agreement.federation import SERVER
+from secfc.coding.sharing import CodedRows
+from secfc.errors import (
+    AlreadyJoined,
+    JobFailed,
+    Malformed,
+    NoSuchJob,
+    OutOfTurn,
+    Refused,
+    SecfcError,
+    Unavailable,
+    WentBack,
+    told,
+)
+from secfc.privacy.identifiers import Ids
+from secfc.protocol import messages, transfer
+from secfc.protocol.client.inputs import Input, Linked, Lost, Sent, Stop, Told, Unsent
+from secfc.protocol.client.past import Past
+from secfc.protocol.client.phases.base import ClientPhase, Ended, Seated
+from secfc.protocol.client.phases.ending import Leaving
+from secfc.protocol.client.phases.opening import Joining
+from secfc.protocol.client.phases.sharing import Holds, Table
+from secfc.protocol.client.site import Desk, Site
+from secfc.protocol.effects import Arrived, Drop, Effects, Send, Started, Tick, Worked
+from secfc.protocol.messages import Phase
+from secfc.protocol.outbox import FIRST_PAUSE, LONGEST_PAUSE, Outbox
+from secfc.protocol.parcels import Parcel
+from secfc.protocol.transfer import Here, Sink
+
+TAKEOVER_SECONDS = 90.0  # after which a server has found that an earlier process of ours is gone
+LAST_WORDS_SECONDS = 2.0  # for the server to hear why we go
+
+
+class Participant:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        kept: Mapping[str, bytes] | None = None,
+        resumed: bool = False,
+        leaving: tuple[bytes, Ids | None] | None = None,
+        now: float = 0.0,
+    ) -> None:
+        """`kept`: what an earlier process was told to keep, all but shares; `resumed`: whether there was one with these
+        secrets. `leaving`: all that is left is to say goodbye, in this session and with these IDs to be published."""
+        kept = kept or {}
+        self.site = site
+        self._desk = Desk(site, Outbox(site.chance), Past.restored(kept.get("past", b"")), resumed, kept)
+        self._phase: ClientPhase = Joining(self._desk, now)
+        if leaving is not None:
+            self._phase = Leaving(self._desk, now, *leaving)
+        self._begun = "joined" in kept
+        self._dial_at: float | None = None
+        self._pause = FIRST_PAUSE
+        self._linked, self._dialling, self._patience_from = False, False, now
+        self._refused_since: float | None = None
+        self._complained = ""
+        self._waiting: messages.Waiting | None = None  # as last told
+        self._last: Table | None = None  # all rows as they are known here, once they have places
+
+    # --- reading ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> Phase:
+        """Where the job stands for us."""
+        return self._phase.phase
+
+    @property
+    def ended(self) -> Ended | None:
+        """How it ended, once it has."""
+        return self._phase if isinstance(self._phase, Ended) else None
+
+    @property
+    def session(self) -> bytes:
+        """Of the job; empty before the roster is known."""
+        return self._phase.session
+
+    @property
+    def own(self) -> npt.NDArray[np.int64]:
+        """Where our rows stand among all. Pre-condition: a job with a result has ended."""
+        return self._table().own
+
+    @property
+    def coded(self) -> CodedRows:
+        """The shares that we hold. Pre-condition as above."""
+        return self._table().coded
+
+    def _table(self) -> Table:
+        if self._last is None:
+            raise JobFailed("the rows have no places yet")
+        return self._last
+
+    def over(self, now: float) -> bool:
+        """Whether there is nothing left to do, and the server has had time to hear why."""
+        ended = self.ended
+        return ended is not None and (not self._has_words() or now - ended.since > LAST_WORDS_SECONDS)
+
+    def _has_words(self) -> bool:
+        outbox = self._desk.outbox
+        return any(Send(SERVER, word) in outbox for word in (messages.Stopped(""), messages.Refused("")))
+
+    def line(self) -> str:
+        """One line for a terminal."""
+        if not self._linked and not isinstance(self._phase, Ended):
+            return f"trying to reach the server at {self.site.federation.server.address}"
+        waiting = f": waiting for {', '.join(self._phase.missing())}" if self._phase.missing() else ""
+        given = self.site.guard.text() if self.phase is Phase.ROUNDS else ""
+        return self.phase.value + waiting + (f", {given}" if given else "")
+
+    def progress(self, sender: str, parcel: Parcel) -> int:
+        """How many bytes of another client's parcel have arrived; raises OutOfTurn if it is not due."""
+        self.site.peer(sender)
+        return self._sink(sender, parcel).received
+
+    # --- inputs ----------------------------------------------------------------------------------------------------------
+
+    def handle(self, given: Input, now: float) -> Effects:
+        """Take in an input, and say what is to be done. What is refused to another client raises and
+        changes nothing."""
+        out = Effects()
+        try:
+            self._enter(self._take(given, now, out), now, out)
+        except SecfcError as error:
+            if isinstance(given, Arrived):
+                raise
+            self._end(error, now, out)
+        self._send(now, out)
+        return out
+
+    def _enter(self, following: ClientPhase | None, now: float, out: Effects) -> None:
+        while following is not None and following is not self._phase:
+            self._phase = following
+            if isinstance(following, Holds):
+                self._last = following.table
+            following = following.begin(now, out)
+
+    def _end(self, error: SecfcError, now: float, out: Effects) -> None:
+        """We cannot go on, and say so."""
+        if isinstance(self._phase, Ended):
+            return
+        self._desk.outbox.cancel(lambda _: True)
+        reason = told(error)
+        refuses = isinstance(error, Refused | WentBack)
+        if not isinstance(error, NoSuchJob):
+            self._desk.report(messages.Refused(reason) if refuses else messages.Stopped(reason), now)
+        self._phase = Ended(self._desk, now, error, Phase.FAILED)
+
+    def _take(self, given: Input, now: float, out: Effects) -> ClientPhase | None:
+        match given:
+            case Arrived():
+                self.site.peer(given.sender)  # the server has another way: what it says is told
+                return self._arrived(given, now, out)
+            case Told():
+                return self._heard(given.event, now, out)
+            case Worked():
+                return self._phase.worked(given, now, out)
+            case Sent():
+                self._desk.count(given)
+                return self._phase.sent(given.send, now, out) if self._desk.outbox.sent(given.send) else None
+            case Unsent():
+                error = self._desk.outbox.unsent(given.send, given.error, given.progressed, now)
+                return None if error is None else self._phase.unsent(given.send, error, now, out)
+            case _:
+                return self._passing(given, now, out)
+
+    def _passing(self, given: Started | Tick | Linked | Lost | Stop, now: float, out: Effects) -> ClientPhase | None:
+        """Time, and what becomes of our connection to the server."""
+        match given:
+            case Tick():
+                if self._dial_at is not None and now >= self._dial_at:
+                    self._dial(now, out)
+                return self._phase.tick(now, out)
+            case Started():
+                self._dial(now, out)
+            case Linked():
+                self._linked, self._pause, self._complained, self._refused_since = True, FIRST_PAUSE, "", None
+                self._begun, self._dialling, self._desk.redial = True, False, False
+                out.say("joined", server=self.site.federation.server.address)
+            case Lost():
+                return self._lost(given.error, now, out)
+            case Stop():
+                raise Unavailable(given.reason)
+        return None
+
+    def _heard(self, event: messages.Event, now: float, out: Effects) -> ClientPhase | None:
+        try:
+            return self._told(event, now, out)
+        except Unavailable as error:  # a certificate that is not in force here yet: the roster may be on its way
+            if isinstance(self._phase, Ended):
+                return None
+            return self._lost(error, now, out)
+
+    def _told(self, event: messages.Event, now: float, out: Effects) -> ClientPhase | None:
+        if isinstance(event, messages.Piece):
+            return self._arrived(Arrived(SERVER, event.parcel, event.offset, event.total, event.data), now, out)
+        self._describe(event, out)
+        return self._phase.told(event, now, out)
+
+    def _describe(self, event: messages.Event, out: Effects) -> None:
+        match event:
+            case messages.Waiting():
+                if event != self._waiting:
+                    out.say("waiting", phase=event.phase.value, missing=event.missing)
+                    self._describe_links(event.unreachable_by, out)
+                self._waiting = event
+            case messages.RoundRequest():
+                out.say(f"round {event.number}", attempt=event.attempt, columns=len(event.columns))
+            case messages.Finished():
+                out.say("finished", rounds=event.rounds, converged=event.converged, inertia=event.inertia)
+                if not event.converged:
+                    limit = self.site.federation.job.max_rounds
+                    out.say(f"stopped after max_rounds = {limit}; not converged", level=logging.WARNING)
+            case _:
+                pass
+        if isinstance(event, messages.Finished | messages.Failed) and self.site.guard.text():
+            out.say(self.site.guard.text())
+
+    def _describe_links(self, unreachable_by: tuple[str, ...], out: Effects) -> None:
+        """Say, once for each change, who cannot reach us: a firewall shows nothing to those behind it."""
+        before = self._waiting.unreachable_by if self._waiting else ()
+        address = self.site.federation.client(self.site.name).address
+        if unreachable_by and unreachable_by != before:
+            text = "other clients cannot reach us; check the firewall and what listens at our address"
+            out.say(text, level=logging.WARNING, clients=unreachable_by, address=address)
+        elif before and not unreachable_by:
+            out.say("other clients reach us again", address=address)
+
+    def _arrived(self, given: Arrived, now: float, out: Effects) -> ClientPhase | None:
+        if given.sender == SERVER and isinstance(self._phase, Leaving | Ended):
+            return None
+        sink = self._sink(given.sender, given.parcel)
+        before = sink.received
+        if isinstance(sink, Here) or not transfer.take(sink, given) or (given.total and sink.received == before):
+            return None
+        return self._phase.arrived(given.sender, given.parcel, sink, now, out)
+
+    def _sink(self, sender: str, parcel: Parcel) -> Sink:
+        if not self.session:
+            raise OutOfTurn("the session is not agreed on here yet; try again in a moment")
+        if parcel.session != self.session:
+            raise OutOfTurn("this belongs to another job, or to another step of it")
+        sink = self._phase.sink(sender, parcel)
+        if sink is None:
+            raise OutOfTurn("this is not due here: it is too early, or belongs to another step of the job")
+        return sink
+
+    # --- the server ------------------------------------------------------------------------------------------------------
+
+    def _dial(self, now: float, out: Effects) -> None:
+        """Join, or join once more; from now on others may hold shares of ours."""
+        desk, site = self._desk, self.site
+        self._dial_at, self._dialling = None, True
+        if not self._begun:
+            out.put("joined")
+        begun = desk.used or isinstance(self._phase, Seated | Leaving)
+        join = messages.Join(site.federation.agreed(), site.instance, site.introduction(), begun)
+        out.send.append(Send(SERVER, join))
+
+    def _lost(self, error: SecfcError, now: float, out: Effects) -> ClientPhase | None:
+        if self._linked:
+            self._patience_from = now
+        self._linked = self._dialling = False
+        if self._phase.parting:
+            return None
+        if self.phase is Phase.FINISHED:
+            return self._lost_at_the_end(error, now, out)
+        match error:
+            case AlreadyJoined():
+                self._wait_for_takeover(error, now, out)
+                return None
+            case Unavailable():
+                self._try_again(error, now, out)
+                return None
+            case Malformed() if (
+                not self._begun
+            ):  # turned away at the door: no job is under way, and other rows may come
+                out.keep.clear()
+                out.keep.append(Drop("joined"))
+        raise error
+
+    def _lost_at_the_end(self, error: SecfcError, now: float, out: Effects) -> ClientPhase | None:
+        """All that is left is to say goodbye."""
+        if isinstance(self._phase, Leaving) and not isinstance(error, Unavailable | AlreadyJoined):
+            raise NoSuchJob(str(error))  # it runs another job
+        if isinstance(self._phase, Leaving) or self._desk.redial:
+            self._dial_at = now + FIRST_PAUSE
+        return None
+
+    def _try_again(self, error: Unavailable, now: float, out: Effects) -> None:
+        left = self._patience_from + self.site.patience - now
+        if left <= 0:
+            raise Unavailable(f"gave up on the server after {self.site.patience:.0f} s: {error}")
+        if str(error) != self._complained:
+            self._complained = str(error)
+            text = "cannot reach the server; trying again"
+            out.say(text, level=logging.WARNING, reason=str(error), seconds_left=round(left))
+        self._dial_at = now + min(self._pause * self.site.chance.uniform(0.7, 1.3), left)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    def _wait_for_takeover(self, error: AlreadyJoined, now: float, out: Effects) -> None:
+        """A machine that lost its power has left a connection that the server takes for alive until a probe fails."""
+        first = self._refused_since is None
+        self._refused_since = now if self._refused_since is None else self._refused_since
+        if not self._desk.resumed or now - self._refused_since > TAKEOVER_SECONDS:
+            raise error
+        if first:
+            text = "the server knows an earlier process of ours; waiting until it finds that one gone"
+            out.say(text, level=logging.WARNING, seconds_left=round(TAKEOVER_SECONDS))
+        self._dial_at = now + 2.0
+
+    # --- what leaves -----------------------------------------------------------------------------------------------------
+
+    def _send(self, now: float, out: Effects) -> None:
+        """Hand out what is due, and tell the server about links that have broken or are back."""
+        desk = self._desk
+        for peer, reason in desk.outbox.links().items():
+            if peer != SERVER and not isinstance(self._phase, Ended):
+                if reason:
+                    out.say("cannot reach a client", level=logging.WARNING, peer=peer, reason=reason)
+                else:
+                    out.say("link is back", peer=peer)
+                desk.report(messages.Unreachable(peer, reason), now)
+        if desk.redial and self._dial_at is None and not self._dialling:
+            self._dial(now, out)
+        desk.outbox.ready(now, out)
+
+    def __repr__(self) -> str:
+        return f"Participant({self.site.name}, {self.phase.value})"

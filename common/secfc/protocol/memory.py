@@ -1,0 +1,422 @@
+"""The whole protocol in one process, readable as its specification: the real machines of a server and n clients.
+
+What happens is Algorithm 1 of the paper with the choices of docs/protocol.md: every client shares its rows, all shares are
+checked to fit together, then round after round R responders answer, and the next assignment goes to everybody. With private
+membership (Section 5), the clients first agree on the sorted list of all row IDs, and every client shares all m slots, zeros
+where the row is not its own. The machines are those of the networked system; here a queue takes the place of the network, a
+dictionary that of the disk, and time passes when nothing else is left to do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from secfc.agreement.federation import SERVER, Federation, Party
+from secfc.agreement.job import Job as Asked
+from secfc.agreement.plan import Plan
+from secfc.coding import prg
+from secfc.coding.field import Words
+from secfc.errors import DataError, InvalidInput, JobFailed, SecfcError, Unavailable
+from secfc.kmeans.distances import CodedClusters, Labels
+from secfc.kmeans.lloyd import Clustering, Question, Step
+from secfc.privacy import centers
+from secfc.privacy.centers import Centers
+from secfc.privacy.identifiers import Ids
+from secfc.protocol import messages, transfer
+from secfc.protocol.client.guard import Guard
+from secfc.protocol.client.inputs import Linked, Lost, Sent, Told, Unsent
+from secfc.protocol.client.participant import Participant
+from secfc.protocol.client.site import Secrets, Site
+from secfc.protocol.effects import Arrived, Effects, Load, Send, Started, Tick, Worked
+from secfc.protocol.parcels import Kind, Parcel, Whole, of_words, to_words
+from secfc.protocol.server.coordinator import Coordinator
+from secfc.protocol.server.inputs import Followed, Joined, Reported, Unfollowed
+from secfc.protocol.server.news import Cursor
+from secfc.protocol.server.rounds import Attempt
+
+Rows = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
+Uploads = dict[int, Words]
+_LONGEST = 1e6  # virtual seconds: nothing in one process takes that long
+
+
+@dataclass(frozen=True)
+class Round:
+    """One finished request: its number and step, who responded, and the assignment that follows from it."""
+
+    number: int
+    step: Step
+    responders: tuple[int, ...]
+    columns: tuple[int, ...]
+    labels: Labels
+    changed: int
+    inertia: float | None
+    attempts: int = 1
+    exact: Fraction | None = None  # the inertia in quantised units
+
+
+@dataclass(frozen=True)
+class Result:
+    """The clustering. `inertia` is in the units of the data; `rounds` counts Lloyd rounds, seeding apart; `liars` are the
+    clients whose uploads were wrong."""
+
+    labels: Labels
+    sizes: npt.NDArray[np.int64]
+    inertia: float
+    rounds: int
+    converged: bool
+    history: list[Round] = field(repr=False)
+    slots: list[Positions] = field(repr=False)  # where each client's rows stand in `labels`; each knows its own only
+    liars: tuple[int, ...] = ()
+    centers: Centers | None = None  # only if they are opened
+
+
+class Memory:
+    """A server and its clients, joined without a network. `seeds` are those of the clients' shares: the same seeds and rows
+    are the same shares."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        rows: Sequence[Rows],
+        clustering: Callable[[int], Clustering],
+        *,
+        positions: Sequence[Positions] | None = None,
+        ids: Sequence[Ids] | None = None,
+        seeds: Sequence[bytes] | None = None,
+    ) -> None:
+        self.plan, self.federation = plan, _federation(plan)
+        self.now = 0.0
+        self.server = Coordinator(self.federation, plan, lambda _: None)
+        self.server.job.clustering = clustering
+        self.clients: dict[str, Participant] = {}
+        for j, name in enumerate(self.federation.roster):
+            secrets = _fresh(prg.fresh_key() if seeds is None else seeds[j])
+            own = None if ids is None else _constant(ids[j])
+            self.clients[name] = Participant(_site(self.federation, plan, name, rows[j], secrets, own, positions))
+        self._todo: deque[Callable[[], None]] = deque()
+        self._cursors: dict[str, Cursor] = {}
+        self.alter: Callable[[str, Send], Send] = lambda _, send: send  # what a sender's message becomes on its way
+        self.asked: Callable[[Attempt], None] = lambda _: None  # is shown every attempt
+        self._seen: tuple[int, int] = (0, 0)
+
+    def run(self) -> None:
+        """Until the job is over for everybody. Raises what it failed with."""
+        self._carry_out(SERVER, self.server.handle(Started(), self.now))
+        for name, client in self.clients.items():
+            self._carry_out(name, client.handle(Started(), self.now))
+        while not all(client.ended for client in self.clients.values()):
+            while self._todo:
+                self._todo.popleft()()
+            self.now += 0.1
+            if self.now > _LONGEST:
+                raise JobFailed("the protocol stands still")
+            for name in (SERVER, *self.clients):
+                self._give(name, Tick())
+            if self.server.failure is not None:
+                raise self.server.failure
+        for client in self.clients.values():
+            if client.ended is not None and client.ended.error is not None:
+                raise self.server.failure or client.ended.error
+
+    # --- the network, the disk and the clock -------------------------------------------------------------------------------
+
+    def _machine(self, name: str) -> Any:
+        return self.server if name == SERVER else self.clients[name]
+
+    def _give(self, name: str, given: Any) -> None:
+        """Hand an input to a machine, and carry out what it wants done; raises what it refuses."""
+        effects = self._machine(name).handle(given, self.now)
+        self._carry_out(name, effects)
+        if effects.refusal is not None:
+            raise effects.refusal
+
+    def _carry_out(self, name: str, effects: Effects) -> None:
+        for send in effects.send:
+            self._todo.append(partial(self._transmit, name, send))
+        for work in effects.work:
+            self._todo.append(partial(self._work, name, work))
+        if name == SERVER:
+            self._todo.append(self._tell)
+
+    def _work(self, name: str, work: Any) -> None:
+        try:
+            given = Worked(work.name, None if isinstance(work, Load) else work.run())
+        except SecfcError as error:
+            given = Worked(work.name, error=error)
+        self._give(name, given)
+
+    def _transmit(self, sender: str, send: Send) -> None:
+        send = self.alter(sender, send)
+        if isinstance(send.message, messages.Join):
+            self._join(sender, send.message)
+            return
+        try:
+            if isinstance(send.message, Parcel):
+                self._deliver(sender, send.to, send.message, send.body or Whole(b""))
+            else:
+                self._give(SERVER, Reported(sender, self.clients[sender].site.instance, send.message))
+        except SecfcError as error:
+            self._give(sender, Unsent(send, error))
+        else:
+            self._give(sender, Sent(send))
+
+    def _deliver(self, sender: str, to: str, parcel: Parcel, body: Any) -> None:
+        seconds = body.seconds if isinstance(body, Whole) else 0.0
+        for offset, data in transfer.pieces(body):
+            self._give(to, Arrived(sender, parcel, offset, body.total, data, seconds))
+
+    def _join(self, name: str, join: messages.Join) -> None:
+        try:
+            self._give(SERVER, Joined(name, join))
+        except SecfcError as error:
+            self._give(name, Lost(error))
+            return
+        self._give(name, Linked())
+        self._cursors[name] = Cursor()
+        self._give(SERVER, Followed(name, join.instance))
+
+    def _tell(self) -> None:
+        """Everybody hears the server's news."""
+        for name, cursor in list(self._cursors.items()):
+            for event in self.server.news(name, cursor, self.now):
+                self._give(name, Told(event))
+            if cursor.ended and name in self._cursors:
+                del self._cursors[name]
+                self._give(SERVER, Unfollowed(name, self.clients[name].site.instance))
+                self._give(name, Lost(Unavailable("the server ended the stream")))
+        self._look()
+
+    def _look(self) -> None:
+        attempt = self.server.attempt
+        if attempt is not None and attempt.name != self._seen:
+            self._seen = attempt.name
+            self.asked(attempt)
+
+
+def run(
+    plan: Plan,
+    rows: Sequence[Rows],
+    clustering: Callable[[int], Clustering],
+    *,
+    positions: Sequence[Positions] | None = None,
+    ids: Sequence[Ids] | None = None,
+    choose: Callable[[int], Sequence[int]] | None = None,
+    observe: Callable[[Round], None] | None = None,
+    tap: Callable[[Question, Uploads], None] | None = None,
+    seeds: Sequence[bytes] | None = None,
+    lie: Callable[[int, Question, Words], Words] | None = None,
+    reveal_centers: bool = False,
+) -> Result:
+    """Cluster the quantised rows of all clients.
+
+    `clustering` makes the server's machine once the number of rows is known. `positions[j]` says where client j's rows stand
+    in the order of all rows (default: by client, then as given). `choose` says whom to ask first in a request.
+    `tap` is shown all that the server receives in an attempt: what it asked for, and every responder's upload, byte for byte.
+    `seeds` are those of an earlier run's shares of these rows: another job on the same shares. With `plan.wishes.liars`,
+    wrong uploads are found, and the request is asked again without their senders, who stay left out; `lie(client, question,
+    upload)` may falsify what a client sends, to try that. `reveal_centers` opens the centres at the end.
+
+    With private membership rows are ordered by their IDs instead: `ids[j]` are those of client j's rows (default: fresh).
+    """
+    if (positions if plan.private else ids) is not None:
+        raise InvalidInput("rows have positions with public membership and IDs with private membership")
+    if ids is not None and [len(part) for part in ids] != [len(part) for part in rows]:
+        raise InvalidInput("ids must hold one ID for each row of each client")
+    parts, places = _checked(plan, rows, positions)
+    memory = Memory(plan, parts, clustering, positions=None if plan.private else places, ids=ids, seeds=seeds)
+    watch = _Watch(memory, choose, observe, tap, lie)
+    memory.run()
+    outcome = memory.server.snapshot(memory.now).outcome
+    if outcome is None or not watch.history or watch.history[-1].inertia is None:
+        raise InvalidInput("a clustering ends with a Lloyd round")
+    slots = [client.own for client in memory.clients.values()]
+    return Result(
+        outcome.labels,
+        np.array(outcome.sizes, dtype=np.int64),
+        watch.history[-1].inertia,
+        outcome.rounds,
+        outcome.converged,
+        watch.history,
+        slots,
+        tuple(memory.federation.roster.index(name) for name in memory.server.job.liars),
+        _opened(memory, outcome.labels) if reveal_centers else None,
+    )
+
+
+class _Watch:
+    """Looks on: notes every finished request, and shows or changes what goes by."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        choose: Callable[[int], Sequence[int]] | None,
+        observe: Callable[[Round], None] | None,
+        tap: Callable[[Question, Uploads], None] | None,
+        lie: Callable[[int, Question, Words], Words] | None,
+    ) -> None:
+        self._memory, self._choose, self._observe, self._tap, self._lie = memory, choose, observe, tap, lie
+        self.history: list[Round] = []
+        self._attempt: Attempt | None = None
+        self._uploads: Uploads = {}
+        memory.alter, memory.asked = self._alter, self._asked
+        memory.server.job.finished = self._finished
+        self._prefer(1)
+
+    def _prefer(self, number: int) -> None:
+        """The quick are asked first, so whom to ask first is made the quickest."""
+        order = list(self._choose(number)) if self._choose else []
+        for j, member in enumerate(self._memory.server.job.members.values()):
+            member.pace = float(order.index(j) if j in order else len(order) + j) if order else 0.0
+
+    def _asked(self, attempt: Attempt) -> None:
+        self._attempt, self._uploads = attempt, {}
+
+    def _alter(self, sender: str, send: Send) -> Send:
+        attempt = self._attempt
+        if attempt is None or not isinstance(send.message, Parcel) or send.message.kind is not Kind.UPLOAD:
+            return send
+        client, body = self._memory.federation.roster.index(sender), send.body
+        words = to_words(body.data) if isinstance(body, Whole) else np.empty(0, np.uint64)
+        if self._lie is not None:
+            words = self._lie(client, attempt.question, words)
+        self._uploads[client] = words
+        if self._tap is not None and len(self._uploads) == len(attempt.responders):
+            self._tap(attempt.question, dict(sorted(self._uploads.items())))
+        return replace(send, body=of_words(words))
+
+    def _finished(self, attempt: Attempt, clustering: Clustering, record: Any) -> None:
+        exact = clustering.state().inertia if record.inertia is not None else ""
+        done = Round(
+            record.number,
+            Step(record.step),
+            record.responders,
+            attempt.question.columns,
+            clustering.labels.copy(),
+            record.changed,
+            record.inertia,
+            record.attempts,
+            Fraction(exact) if exact else None,
+        )
+        self.history.append(done)
+        self._prefer(record.number + 1)
+        if self._observe:
+            self._observe(done)
+
+
+def _opened(memory: Memory, labels: Labels) -> Centers:
+    """The exact means of the final clusters, from everybody's values (ℓ+t would do; the others are checked)."""
+    plan = memory.plan
+    sizes = np.bincount(labels, minlength=plan.wishes.clusters).astype(np.int64)
+    clusters = centers.large_enough(sizes, 1)
+    given = {}
+    for client in memory.clients.values():
+        coded = CodedClusters(client.coded, plan.wishes.clusters)
+        coded.assign(labels)
+        given[client.site.index] = centers.values(plan, coded, clusters)
+    sums = centers.decode(plan, clusters, sizes, given)
+    return Centers(clusters, tuple(sizes[list(clusters)].tolist()), sums, plan.wishes.precision)
+
+
+# --- who takes part --------------------------------------------------------------------------------------------------------
+
+
+def _federation(plan: Plan) -> Federation:
+    wishes = plan.wishes
+    job = Asked(
+        k=wishes.clusters,
+        features=wishes.features,
+        bound=wishes.bound,
+        precision=wishes.precision,
+        max_rows=wishes.max_rows,
+        seeding="random",  # the start is the caller's
+        segments=plan.segments,
+        membership=wishes.membership,
+        max_rounds=1 << 30,
+    )
+    names = [f"client-{j + 1}" for j in range(wishes.clients)]
+    server, *clients = (Party(name, "memory:1", "memory:1") for name in (SERVER, *names))
+    return Federation(
+        name="memory",
+        privacy=wishes.privacy,
+        dropouts=wishes.dropouts,
+        liars=wishes.liars,
+        uploads=wishes.uploads,
+        server=server,
+        clients=tuple(clients),
+        job=job,
+    )
+
+
+def _site(
+    federation: Federation,
+    plan: Plan,
+    name: str,
+    rows: Rows,
+    secrets: Secrets,
+    ids: Callable[[bytes], Ids] | None,
+    places: Sequence[Positions] | None,
+) -> Site:
+    """A client that trusts the others: they are all in one process."""
+    return Site(
+        federation=federation,
+        plan=plan,
+        name=name,
+        rows=rows,
+        secrets=secrets,
+        guard=Guard(federation, plan, any_start=True),
+        verify=lambda _: None,
+        sign=lambda _: b"",
+        certificate=b"",
+        instance=os.urandom(16),
+        chance=random.Random(0),
+        ids=ids,
+        places=None if places is None else tuple(places),
+        any_start=True,
+    )
+
+
+def _fresh(seed: bytes) -> Secrets:
+    return Secrets(seed, X25519PrivateKey.generate(), os.urandom(32), os.urandom(32))
+
+
+def _constant(ids: Ids) -> Callable[[bytes], Ids]:
+    return lambda _: ids
+
+
+def _checked(
+    plan: Plan, rows: Sequence[Rows], positions: Sequence[Positions] | None
+) -> tuple[list[Rows], list[Positions]]:
+    if len(rows) != plan.wishes.clients:
+        raise InvalidInput(f"{plan.wishes.clients} clients were planned, rows of {len(rows)} were given")
+    parts = [np.asarray(part) for part in rows]
+    for j, part in enumerate(parts):
+        if part.ndim != 2 or part.shape[1] != plan.wishes.features or part.dtype.kind != "i":
+            raise DataError(f"client {j + 1} must bring whole-number rows of {plan.wishes.features} features")
+        if part.size and (part.max() > plan.eta or part.min() < -plan.eta):
+            raise DataError(f"client {j + 1} brings a value beyond the planned bound; quantise with the plan's bound")
+    total = sum(len(part) for part in parts)
+    if total == 0:
+        raise DataError("no client brings a row; there is nothing to cluster")
+    if total > plan.wishes.max_rows:
+        raise DataError(f"{total} rows exceed the planned max_rows = {plan.wishes.max_rows}; plan for more")
+    if positions is None:
+        edges = np.cumsum([0] + [len(part) for part in parts])
+        positions = [np.arange(a, b) for a, b in itertools.pairwise(edges)]
+    if [len(at) for at in positions] != [len(part) for part in parts]:
+        raise InvalidInput("positions must number each client's rows, one number per row")
+    if not np.array_equal(np.sort(np.concatenate(list(positions))), np.arange(total)):
+        raise InvalidInput("positions must number all rows once")
+    return parts, list(positions)

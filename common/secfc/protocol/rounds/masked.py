@@ -1,0 +1,45 @@
+"""Masked rounds: uploads are weighted and masked, and the server sees their sum, the distances d′, alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from secfc.agreement.plan import Plan
+from secfc.coding.field import Words
+from secfc.kmeans.decoding import Decoder
+from secfc.kmeans.distances import CodedClusters, Shape
+from secfc.privacy import masks
+from secfc.protocol.messages import RoundRequest
+from secfc.protocol.rounds.kinds import Holding, RoundKind
+from secfc.protocol.rounds.uploads import UploadsClient, UploadsServer
+
+
+def _decoder(plan: Plan, shape: Shape, responders: Sequence[int]) -> Decoder:
+    return Decoder(shape, responders, None)
+
+
+def _upload(holding: Holding, clusters: CodedClusters, shape: Shape, request: RoundRequest) -> Words:
+    plan, responders = holding.plan, request.responders
+    weights = plan.code.weights(responders)[:, responders.index(holding.index)]
+    return clusters.upload(shape, weights, signed_keys(holding, shape, request))
+
+
+def signed_keys(holding: Holding, shape: Shape, request: RoundRequest) -> list[tuple[bytes, int]]:
+    """The signed keys of this client's masks for one attempt."""
+    context = masks.Context(
+        holding.session,
+        holding.plan.digest,
+        request.number,
+        request.attempt,
+        request.responders,
+        request.assignment_digest,
+        shape.columns,
+    )
+    return masks.signed_keys(holding.index, holding.plan.wishes.privacy, context, holding.pairs)
+
+
+KIND = RoundKind(
+    server=lambda plan, rows, _session, _before: UploadsServer(plan, rows, _decoder),
+    client=lambda holding: UploadsClient(holding, _upload),
+    shows_segments=False,
+)

@@ -1,0 +1,149 @@
+"""What open and masked rounds have in common: every responder uploads once, the server sums, decodes and solves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from secfc.agreement.plan import Plan
+from secfc.coding.field import Words
+from secfc.errors import InvalidInput, Malformed
+from secfc.kmeans.decoding import Decoder, Distances
+from secfc.kmeans.distances import CodedClusters, Labels, Shape
+from secfc.kmeans.lloyd import Answer, Question, solve
+from secfc.protocol import parcels
+from secfc.protocol.messages import RoundRequest
+from secfc.protocol.parcels import Data
+from secfc.protocol.rounds.kinds import SERVER, Holding, Lies, Outgoing, ServerExchange
+
+MakeDecoder = Callable[[Plan, Shape, Sequence[int]], Decoder]
+Upload = Callable[[Holding, CodedClusters, Shape, RoundRequest], Words]
+
+
+class _Upload:
+    """Where one responder's upload goes: straight into the sum."""
+
+    def __init__(self, decoder: Decoder, distances: Distances, client: int) -> None:
+        self._decoder, self._distances, self._client = decoder, distances, client
+
+    @property
+    def received(self) -> int:
+        return 8 * self._decoder.received(self._client)
+
+    def begin(self, total: int) -> None:
+        due = 8 * self._decoder.shape.layout.words
+        if total != due:
+            raise Malformed(f"an upload of {due} bytes is due, not of {total}")
+
+    def write(self, data: Data) -> None:
+        self._decoder.add(self._client, self._decoder.received(self._client), parcels.to_words(data))
+        self._decoder.advance(self._distances)
+
+
+class _Exchange:
+    """One attempt at the server."""
+
+    def __init__(self, question: Question, decoder: Decoder, distances: Distances, liars_left: int) -> None:
+        self._question, self._decoder, self._distances = question, decoder, distances
+        self._liars_left, self._handed = liars_left, False
+        self._responders = decoder.responders
+        self._here: set[int] = set()
+
+    def sink(self, client: int, name: bytes) -> _Upload | None:
+        due = client in self._responders and not name and not self._handed
+        return _Upload(self._decoder, self._distances, client) if due else None
+
+    def arrived(self, client: int, name: bytes) -> None:
+        self._here.add(client)
+
+    def missing(self) -> list[int]:
+        return [j for j in self._responders if j not in self._here]  # one that has no word to send says so
+
+    def told(self, client: int) -> Sequence[Outgoing]:
+        return ()
+
+    def due(self) -> Callable[[], Answer | Lies] | None:
+        if self._handed or self.missing():
+            return None
+        self._handed = True
+        return self._solve
+
+    def _solve(self) -> Answer | Lies:
+        """Raises JobFailed if the uploads contradict each other and no `liars_left` of them explain it."""
+        liars = self._decoder.check.liars(self._liars_left) if self._decoder.check else ()
+        if liars:
+            return Lies(liars)
+        self._decoder.finish(self._distances)
+        return solve(self._question, self._distances)
+
+    def worked(self, result: Answer | Lies) -> Answer | Lies:
+        return result
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        return self._question.columns
+
+    @property
+    def detail(self) -> bytes:
+        return b""
+
+    @property
+    def upload_bytes(self) -> int:
+        return 8 * self._decoder.shape.layout.words * len(self._responders)
+
+
+class UploadsServer:
+    """Distances of all rows to all clusters; columns of clusters that did not change stay from earlier requests."""
+
+    def __init__(self, plan: Plan, rows: int, decoder: MakeDecoder) -> None:
+        self._plan, self._decoder = plan, decoder
+        self._distances = Distances(plan.field, rows, plan.wishes.clusters)
+
+    committee: tuple[int, ...] = ()
+
+    def lost(self, client: int) -> bool:
+        return False
+
+    def ask(self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int) -> ServerExchange:
+        shape = self._plan.shape(len(question.labels), question.sizes, question.columns)
+        return _Exchange(question, self._decoder(self._plan, shape, responders), self._distances, liars_left)
+
+
+class _Answering:
+    """One attempt at a responder."""
+
+    def __init__(self, make: Callable[[], Words]) -> None:
+        self._make = make
+
+    def begin(self) -> Sequence[Outgoing]:
+        return [Outgoing(SERVER, b"", parcels.of_words(self._make()))]
+
+    def sink(self, sender: int, name: bytes) -> None:
+        return None
+
+    def take(self, sender: int, name: bytes) -> Sequence[Outgoing]:
+        return ()
+
+
+class UploadsClient:
+    """Coded centres that follow the assignment, and coded distances to them."""
+
+    def __init__(self, holding: Holding, upload: Upload) -> None:
+        self._holding, self._upload = holding, upload
+        self._clusters = CodedClusters(holding.coded, holding.plan.wishes.clusters)
+
+    def committee(self, request: RoundRequest) -> tuple[int, ...]:
+        return ()
+
+    def note(self, request: RoundRequest) -> bytes:
+        return b""
+
+    def answer(self, request: RoundRequest, labels: Labels) -> _Answering:
+        return _Answering(lambda: self._made(request, labels))
+
+    def _made(self, request: RoundRequest, labels: Labels) -> Words:
+        self._clusters.assign(labels)
+        try:
+            shape = self._holding.plan.shape(len(labels), self._clusters.sizes, request.columns)
+        except InvalidInput as error:
+            raise Malformed(f"the server asks for impossible columns: {error}") from None
+        return self._upload(self._holding, self._clusters, shape, request)

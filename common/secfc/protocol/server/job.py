@@ -1,0 +1,137 @@
+"""What all phases of a job share: who takes part, what the server knows of each client, how long it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from secfc.agreement.federation import Federation
+from secfc.agreement.plan import Plan
+from secfc.errors import OutOfTurn, WrongSender
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.lloyd import Clustering
+from secfc.privacy.leakage import Leakage
+from secfc.protocol import messages, start
+from secfc.protocol.server.rounds import Attempt, RoundRecord
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Seconds the server waits before it gives up or asks others."""
+
+    join: float = 600.0
+    share: float = 3600.0
+    round: float = 300.0
+    lost: float = 5.0  # a responder that has been gone for so long is replaced, if others can take its place
+    finish: float = 120.0
+
+
+@dataclass
+class Member:
+    """What the server knows of one client."""
+
+    introduction: messages.Introduction | None = None
+    instance: bytes = b""
+    connected: bool = False
+    seen: float = 0.0  # when it last came, went or sent something
+    agreed: messages.Agreed | None = None
+    held: messages.Held | None = None
+    coin: bytes = b""
+    done: bool = False
+    pace: float = 0.0  # smoothed seconds from question to complete answer; the quick are asked first
+    uploaded_bytes: int = 0
+    broken: dict[str, str] = field(default_factory=dict)
+    stopped: str = ""  # why its process went away, if it said so
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can answer a request."""
+        return self.connected and self.held is not None
+
+
+@dataclass(frozen=True)
+class Met:
+    """Everybody has introduced itself: the roster of the job, and the session that follows from it."""
+
+    introductions: tuple[messages.Introduction, ...]
+    session: bytes
+
+    @property
+    def share_sets(self) -> bytes:
+        return messages.share_sets(self.introductions)
+
+
+@dataclass
+class Job:
+    """See the module's docstring. `verify` raises unless a statement is signed by the certificate of the client it names."""
+
+    federation: Federation
+    plan: Plan
+    verify: Callable[[messages.Signed], None]
+    deadlines: Deadlines
+    members: dict[str, Member]
+    starts: int = 1  # processes of the server that this job has had
+    liars: tuple[str, ...] = ()  # found and left out: they get assignments and labels, and are asked nothing
+    verified: bool = False  # whether all shares were found to fit together
+    carried: tuple[bytes, Leakage] | None = None  # what these share sets have told before
+    clustering: Callable[[int], Clustering] | None = (
+        None  # for so many rows, in place of the job's seeding; in one process
+    )
+    finished: Callable[[Attempt, Clustering, RoundRecord], None] | None = (
+        None  # is shown every finished request; likewise
+    )
+    changes: int = 0  # grows with everything a follower may want to know
+
+    def touch(self) -> None:
+        self.changes += 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.federation.roster
+
+    def index(self, name: str) -> int:
+        return self.names.index(name)
+
+    def member(self, sender: str) -> Member:
+        """The client of that name; raises WrongSender if it is not in the roster."""
+        if sender not in self.members:
+            raise WrongSender("only clients of the roster take part in a job")
+        return self.members[sender]
+
+    def process(self, sender: str, instance: bytes) -> Member:
+        """The same; raises OutOfTurn unless this very process of it has joined."""
+        member = self.member(sender)
+        if member.introduction is None or member.instance != instance:
+            raise OutOfTurn("join first; another process may have joined under this name since")
+        return member
+
+    def introductions(self) -> tuple[messages.Introduction, ...]:
+        return tuple(member.introduction for member in self.members.values() if member.introduction)
+
+    def meet(self) -> Met:
+        """Pre-condition: everybody has introduced itself."""
+        everybody = self.introductions()
+        return Met(everybody, messages.session(self.federation.agreed(), everybody))
+
+    def tossed(self, met: Met) -> Coins:
+        """What everybody's coins make together. Pre-condition: all are revealed."""
+        return start.tossed(met.session, met.introductions, [member.coin for member in self.members.values()])
+
+    def coins(self, tossed: Coins) -> Coins:
+        """What decides the start: the job's seed, or everybody's coin."""
+        seed = self.federation.job.seed
+        return tossed if seed is None else start.agreed(seed)
+
+    def suspects(self, clients: Sequence[str]) -> tuple[str, ...]:
+        """The liars there would be with these; unchanged if that is more than planned for, or liars are not looked for."""
+        together = tuple(name for name in self.members if name in (*self.liars, *clients))
+        return together if len(together) <= self.plan.wishes.liars else self.liars
+
+    def named(self, names: Sequence[str]) -> str:
+        """Whom the job waits for, for people."""
+        stopped = {name: self.members[name].stopped for name in names}
+        return ", ".join(f"{name} (stopped: {why})" if why else name for name, why in stopped.items())
+
+    def broken_links(self) -> list[str]:
+        """Links that clients reported as broken, for people."""
+        return [f"{a} cannot reach {b}: {why}" for a, m in self.members.items() for b, why in m.broken.items()]

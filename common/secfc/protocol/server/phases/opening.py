@@ -1,0 +1,213 @@
+"""From nobody to shares that fit together: JOINING, AGREEING, UNION, SHARING and CHECKING."""
+
+from __future__ import annotations
+
+from secfc.errors import JobFailed, Malformed
+from secfc.privacy import verification
+from secfc.protocol import messages
+from secfc.protocol.effects import Arrived, Effects, Work, Worked
+from secfc.protocol.messages import Phase
+from secfc.protocol.parcels import Kind, Parcel
+from secfc.protocol.server import records
+from secfc.protocol.server.alignment import Alignment
+from secfc.protocol.server.job import Job, Member, Met
+from secfc.protocol.server.phases.base import Begun, JobPhase
+from secfc.protocol.server.phases.rounds import RoundsPhase
+from secfc.protocol.server.sums import Parts
+from secfc.protocol.transfer import Sink
+
+
+class Joining(JobPhase):
+    """Every client of the roster introduces itself."""
+
+    phase = Phase.JOINING
+
+    def joined(self, sender: str, member: Member, introduction: messages.Introduction, out: Effects) -> None:
+        """Raise unless this introduction fits those that are here."""
+        job, others = self.job, [one for one in self.job.introductions() if one.name != sender]
+        if job.plan.private and introduction.rows:
+            raise Malformed("with private membership nobody tells how many rows it brings")
+        total, most = introduction.rows + sum(other.rows for other in others), job.federation.job.max_rows
+        if total > most:
+            raise Malformed(f"{total} rows in all exceed max_rows = {most} of the job")
+        agreed = job.federation.job.feature_names
+        if agreed is not None and introduction.features != messages.feature_digest(agreed):
+            raise Malformed(f"the feature columns of {sender} are not those of the job: {', '.join(agreed)[:300]}")
+        if different := [one.name for one in others if one.features != introduction.features]:
+            raise Malformed(messages.other_features(sender, different))
+
+    def reported(
+        self, sender: str, member: Member, report: messages.Report, now: float, out: Effects
+    ) -> JobPhase | None:
+        following = super().reported(sender, member, report, now, out)
+        if isinstance(report, messages.Stopped):
+            member.introduction, member.instance = None, b""
+        return following
+
+    def connected(self, now: float, out: Effects) -> JobPhase | None:
+        job = self.job
+        if len(job.introductions()) < len(job.members):
+            return None
+        for one in job.introductions():
+            out.put(f"introduction/{one.name}", records.introduction_to(one))
+        return self._met(job.meet(), now)
+
+    def _met(self, met: Met, now: float) -> JobPhase:
+        k = self.job.federation.job.k
+        if not self.job.plan.private and self.rows < k:
+            return self.fail(JobFailed(f"{self.rows} rows in all cannot make k = {k} clusters"), now)
+        self.met = met
+        return Agreeing(self.job, now, self)
+
+    def missing(self) -> tuple[str, ...]:
+        return tuple(name for name, member in self.job.members.items() if member.introduction is None)
+
+    def tick(self, now: float, out: Effects) -> JobPhase | None:
+        waited = now - self.since
+        if waited <= self.job.deadlines.join:
+            return None
+        return self.give_up(f"after {waited:.0f} s these have not joined: {self.job.named(self.missing())}", now)
+
+
+class Agreeing(JobPhase):
+    """Every client signs the session that follows from all introductions."""
+
+    phase = Phase.AGREEING
+
+    def begin(self, now: float, out: Effects) -> JobPhase | None:
+        """A job that goes on may have all signatures."""
+        return self._if_agreed(now)
+
+    def reported(
+        self, sender: str, member: Member, report: messages.Report, now: float, out: Effects
+    ) -> JobPhase | None:
+        if not isinstance(report, messages.Agreed):
+            return super().reported(sender, member, report, now, out)
+        self.check_agreement(sender, report)
+        if member.agreed is None:
+            member.agreed = report
+            out.put(f"agreed/{sender}", records.agreed_to(report))
+        return self._if_agreed(now)
+
+    def _if_agreed(self, now: float) -> JobPhase | None:
+        if not all(member.agreed for member in self.job.members.values()):
+            return None
+        following = Union if self.job.plan.private else Sharing
+        return following(self.job, now, self)
+
+    def missing(self) -> tuple[str, ...]:
+        return tuple(name for name, member in self.job.members.items() if member.agreed is None)
+
+    def tick(self, now: float, out: Effects) -> JobPhase | None:
+        waited = now - self.since
+        if waited <= self.job.deadlines.join:
+            return None
+        return self.give_up(
+            f"after {waited:.0f} s these have not signed the session: {self.job.named(self.missing())}", now
+        )
+
+
+class Union(Begun):
+    """Sums over all clients are opened until every row has its slot."""
+
+    phase = Phase.UNION
+    takes_held = False
+
+    def __init__(self, job: Job, now: float, before: JobPhase) -> None:
+        super().__init__(job, now, before)
+        self._alignment = self.aligned = Alignment(job.plan, job.meet().session)
+
+    def sink(self, sender: str, parcel: Parcel) -> Sink | None:
+        aligned = self._alignment
+        if parcel.kind is not Kind.SUM or parcel.name != aligned.context:
+            return None
+        return aligned.sink(self.job.index(sender))
+
+    def arrived(self, given: Arrived, sink: Sink, now: float, out: Effects) -> JobPhase | None:
+        if (opening := self._alignment.take_work()) is not None:
+            out.work.append(Work(("open", self._alignment.step), opening.run))
+        return None
+
+    def worked(self, given: Worked, now: float, out: Effects) -> JobPhase | None:
+        aligned = self._alignment
+        if given.name != ("open", aligned.step):
+            return None
+        out.put(f"opened/{aligned.step:06d}", records.aligned_to(given.result))
+        aligned.complete(given.result)
+        return Sharing(self.job, now, self) if aligned.finished else None
+
+    def missing(self) -> tuple[str, ...]:
+        return tuple(self.job.names[j] for j in self._alignment.missing())
+
+    def tick(self, now: float, out: Effects) -> JobPhase | None:
+        waited = now - self.since
+        if waited <= self.job.deadlines.share:
+            return None
+        late = f"after {waited:.0f} s these have not given their share of a sum: {self.job.named(self.missing())}"
+        return self.give_up("; ".join([late, *self.job.broken_links()]), now)
+
+
+class Sharing(Begun):
+    """Every client comes to hold every other's shares, of the very share sets introduced, and reveals its coin."""
+
+    phase = Phase.SHARING
+
+    def connected(self, now: float, out: Effects) -> JobPhase | None:
+        if not all(member.held for member in self.job.members.values()):
+            return None
+        self.tossed = self.job.tossed(self.job.meet())
+        return Checking(self.job, now, self)
+
+    def missing(self) -> tuple[str, ...]:
+        return tuple(name for name, member in self.job.members.items() if not member.ready)
+
+    def tick(self, now: float, out: Effects) -> JobPhase | None:
+        waited = now - self.since
+        if waited <= self.job.deadlines.share:
+            return None
+        late = f"after {waited:.0f} s these do not hold all shares or are gone: {self.job.named(self.missing())}"
+        return self.give_up("; ".join([late, *self.job.broken_links()]), now)
+
+
+class Checking(Begun):
+    """Every client's part of the check that all shares fit together is added up."""
+
+    phase = Phase.CHECKING
+
+    def __init__(self, job: Job, now: float, before: JobPhase) -> None:
+        super().__init__(job, now, before)
+        met = job.meet()
+        self._purpose = verification.purpose(job.plan, met.session, job.tossed(met))
+        self._parts = Parts(verification.layout(job.plan), len(job.names))
+
+    def begin(self, now: float, out: Effects) -> JobPhase | None:
+        over = self.job.verified or not verification.checks(self.job.plan.code)
+        return RoundsPhase(self.job, now, self) if over else None
+
+    def sink(self, sender: str, parcel: Parcel) -> Sink | None:
+        due = parcel.kind is Kind.SUM and parcel.name == self._purpose
+        return self._parts.sink(self.job.index(sender)) if due else None
+
+    def arrived(self, given: Arrived, sink: Sink, now: float, out: Effects) -> JobPhase | None:
+        if (parts := self._parts.take()) is not None:
+            plan, names = self.job.plan, self.job.names
+            out.work.append(Work(("compare",), lambda: verification.verify(plan, names, parts)))
+        return None
+
+    def worked(self, given: Worked, now: float, out: Effects) -> JobPhase | None:
+        if given.name != ("compare",):
+            return None
+        self.job.verified = True
+        out.put("verified")
+        return RoundsPhase(self.job, now, self)
+
+    def missing(self) -> tuple[str, ...]:
+        return tuple(self.job.names[j] for j in self._parts.missing())
+
+    def tick(self, now: float, out: Effects) -> JobPhase | None:
+        waited = now - self.since
+        if waited <= self.job.deadlines.share:
+            return None
+        return self.give_up(
+            f"after {waited:.0f} s these have not given their part of the check: {self.job.named(self.missing())}", now
+        )

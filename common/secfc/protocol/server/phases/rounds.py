@@ -1,0 +1,304 @@
+"""ROUNDS and FINISHED: questions are asked, gathered and answered until the assignment repeats; then labels are fetched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from secfc.agreement.federation import SERVER
+from secfc.errors import JobFailed, Malformed, OutOfTurn, SecfcError
+from secfc.kmeans.lloyd import Answer, Clustering, State
+from secfc.privacy import identifiers
+from secfc.privacy.centers import Centers, needed
+from secfc.privacy.gathering import Gathering
+from secfc.privacy.identifiers import Ids
+from secfc.protocol import messages
+from secfc.protocol.effects import Arrived, Effects, Work, Worked
+from secfc.protocol.messages import Phase
+from secfc.protocol.parcels import Kind, Parcel
+from secfc.protocol.rounds.kinds import Lies
+from secfc.protocol.server import records
+from secfc.protocol.server.job import Job, Member
+from secfc.protocol.server.phases.base import Begun, JobPhase
+from secfc.protocol.server.rounds import Found, Rounds
+from secfc.protocol.transfer import Gathered, Sink
+
+SLOWER = 5.0  # a responder so many times slower than the others is replaced, if others can take its place
+ATTEMPTS_PER_START = 1 << 16  # attempts of one process of the server are numbered in a range of their own
+
+
+class RoundsPhase(Begun):
+    """Rounds until the clustering is done."""
+
+    phase = Phase.ROUNDS
+
+    def __init__(self, job: Job, now: float, before: JobPhase, state: State | None = None) -> None:
+        """`state`: where an earlier process of the server stood."""
+        super().__init__(job, now, before)
+        met = job.meet()
+        if self.tossed is None:
+            self.tossed = job.tossed(met)
+        what = job.federation.job
+        clustering = (
+            Clustering(self.rows, what.k, start=what.seeding, coins=job.coins(self.tossed), max_rounds=what.max_rounds)
+            if job.clustering is None
+            else job.clustering(self.rows)
+        )
+        self._first = clustering.question
+        if state is not None:
+            clustering.resume(state)
+        share_sets, leakage = job.carried or (b"", None)
+        told = leakage if share_sets == met.share_sets else None
+        before_us = (job.starts - 1) * ATTEMPTS_PER_START
+        self._session = met.session
+        self._rounds = self.rounds = Rounds(
+            job.plan, clustering, session=met.session, attempts_before=before_us, leakage=told
+        )
+        self._short_since: float | None = None  # when too few clients were ready, for the first time in this round
+
+    def begin(self, now: float, out: Effects) -> JobPhase | None:
+        if self._rounds.done:
+            return Finished(self.job, now, self)
+        return self._ask(now)
+
+    def connected(self, now: float, out: Effects) -> JobPhase | None:
+        return self._ask(now) if self.short else None
+
+    def rejoined(self, sender: str, now: float, out: Effects) -> JobPhase | None:
+        ends = self._rounds.lost(self.job.index(sender)) and self._rounds.attempt is not None
+        return self._ask(now) if ends and not self._rounds.working else None
+
+    # --- asking ----------------------------------------------------------------------------------------------------------
+
+    def _ask(self, now: float) -> JobPhase | None:
+        job = self.job
+        names = [name for name, member in job.members.items() if member.ready and name not in job.liars]
+        comparing = [job.names[j] for j in self._rounds.committee]
+        names.sort(key=lambda name: (name not in comparing, job.members[name].pace))
+        job.touch()
+        if self._rounds.ask([job.index(name) for name in names], now, len(job.liars)):
+            return None
+        return self._too_few(now)
+
+    def _too_few(self, now: float) -> JobPhase | None:
+        """A deadline for the whole round, so that a client that comes and goes cannot make it last for ever."""
+        if self._short_since is None:
+            self._short_since = now
+        short, need = now - self._short_since, self.job.plan.asked(len(self.job.liars))[0]
+        if short <= self.job.deadlines.round:
+            return None
+        return self.give_up(
+            f"after {short:.0f} s fewer than {need} clients are ready; missing: {self.job.named(self.missing())}", now
+        )
+
+    @property
+    def short(self) -> bool:
+        return self._rounds.attempt is None and not self._rounds.working
+
+    def missing(self) -> tuple[str, ...]:
+        names, attempt = self.job.names, self._rounds.attempt
+        if attempt is not None:
+            return tuple(names[j] for j in attempt.exchange.missing())
+        return tuple(name for name in names if not self.job.members[name].ready and name not in self.job.liars)
+
+    def tick(self, now: float, out: Effects) -> JobPhase | None:
+        attempt = self._rounds.attempt
+        if self._rounds.working:
+            return None
+        if attempt is None:
+            return self._ask(now)
+        names, members, limits = self.job.names, self.job.members, self.job.deadlines
+        late = [names[j] for j in attempt.exchange.missing()]
+        gone = [n for n in late if not members[n].connected and now - members[n].seen > limits.lost]
+        waited = now - attempt.started
+        quick = [n for n in names if members[n].ready and n not in (*late, *self.job.liars)]
+        replaceable = len(quick) >= self.job.plan.asked(len(self.job.liars))[0]
+        if waited > limits.round and not replaceable:
+            return self.give_up(f"no answer to request {attempt.question.number} from: {', '.join(late)}", now)
+        if gone or (replaceable and waited > self._patience(quick)):
+            for name in late:  # whoever kept us waiting is asked last from now on
+                members[name].pace = max(members[name].pace, waited)
+            return self._ask(now)
+        return None
+
+    def _patience(self, quick: Sequence[str]) -> float:
+        """How long a round may hang on a client that is connected but silent (frozen, swapping, cut off without a word)."""
+        return max(self.job.deadlines.lost, SLOWER * max(self.job.members[name].pace for name in quick))
+
+    # --- answers -----------------------------------------------------------------------------------------------------------
+
+    def sink(self, sender: str, parcel: Parcel) -> Sink | None:
+        return self._rounds.sink(self.job.index(sender), parcel)
+
+    def arrived(self, given: Arrived, sink: Sink, now: float, out: Effects) -> JobPhase | None:
+        member, attempt, client = self.job.members[given.sender], self._rounds.attempt, self.job.index(given.sender)
+        member.uploaded_bytes += given.total
+        self._rounds.computed(client, given.seconds)
+        self._rounds.arrived(client, given.parcel, now)
+        if attempt is not None and attempt.arrived.get(client) == now:
+            taken = now - attempt.started
+            member.pace = (member.pace + taken) / 2 if member.pace else taken
+        self._work(out)
+        return None
+
+    def _work(self, out: Effects) -> None:
+        if (due := self._rounds.due()) is not None:
+            out.work.append(Work(*due))
+
+    def refused(self, given: Arrived, error: SecfcError, now: float, out: Effects) -> JobPhase | None:
+        """One that sends what cannot be an upload is a liar, if the plan allows for one more; else it counts as lost. What
+        does not come in its turn may be an accident: a stream that was cut goes on at the wrong place."""
+        sink = self.sink(given.sender, given.parcel)
+        in_turn = sink is not None and sink.received == given.offset
+        if not in_turn or self.job.suspects([given.sender]) == self.job.liars:
+            raise error
+        out.refusal = error
+        return self._leave_out([given.sender], now, out)
+
+    def worked(self, given: Worked, now: float, out: Effects) -> JobPhase | None:
+        attempt, found = self._rounds.attempt, given.result
+        if attempt is None or given.name != ("round", *attempt.name) or not isinstance(found, Found):
+            return None
+        match self._rounds.worked(found):
+            case None:
+                self._work(out)
+            case Lies(clients):
+                return self._discard([self.job.names[j] for j in clients], now, out)
+            case answer:
+                return self._advance(answer, found, given.seconds, now, out)
+        return None
+
+    def _advance(self, answer: Answer, found: Found, seconds: float, now: float, out: Effects) -> JobPhase | None:
+        before, met, attempt = self._rounds.leakage, self.job.meet(), self._rounds.attempt
+        record = self._rounds.complete(answer, found, seconds, now)
+        out.put("state", records.state_to(self._rounds.clustering.state()))
+        out.put(f"record/{record.number:09d}", records.record_to(record))
+        if found.leakage is not before:
+            out.put("leakage", met.share_sets + found.leakage.to_bytes())
+        self._short_since = None
+        self.job.touch()
+        if self.job.finished is not None and attempt is not None:
+            self.job.finished(attempt, self._rounds.clustering, record)
+        return Finished(self.job, now, self) if self._rounds.done else self._ask(now)
+
+    def _discard(self, liars: Sequence[str], now: float, out: Effects) -> JobPhase | None:
+        self._rounds.discard()
+        if not set(liars) <= set(self.job.suspects(liars)):  # others were left out while the work was done
+            return self.fail(
+                JobFailed(f"more clients send wrong distances than liars = {self.job.plan.wishes.liars}"), now
+            )
+        return self._leave_out(liars, now, out)
+
+    def _leave_out(self, clients: Sequence[str], now: float, out: Effects) -> JobPhase | None:
+        """These have sent what no honest client sends: ask again without them, and never ask them again."""
+        self.job.liars = self.job.suspects(clients)
+        out.put("liars", records.names_to(self.job.liars))
+        self.job.touch()
+        return None if self._rounds.working else self._ask(now)
+
+    # --- what a follower should know -----------------------------------------------------------------------------------
+
+    def beginning(self) -> list[messages.Event]:
+        """The first request once more, for a follower that may have missed it: clients answer none before they have seen that
+        the job began where the coins say."""
+        return records.beginning(
+            self._session, self._first, self.job.federation.job.k, self._rounds.records[0].responders
+        )
+
+
+class Finished(Begun):
+    """The result is there; clients fetch their labels, and say what they wish to say."""
+
+    phase = Phase.FINISHED
+
+    def __init__(self, job: Job, now: float, before: JobPhase) -> None:
+        super().__init__(job, now, before)
+        if self.rounds is None or not self.rounds.records:
+            raise JobFailed("a job cannot finish without a round")
+        self._rounds = self.rounds
+        self.published: dict[str, Ids] = {}
+        self._centers = self._gathering()
+        self._sinks: dict[tuple[str, Kind], Gathered] = {}
+
+    @property
+    def labels(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """The final assignment."""
+        return self._rounds.clustering.labels
+
+    def reported(
+        self, sender: str, member: Member, report: messages.Report, now: float, out: Effects
+    ) -> JobPhase | None:
+        match report:
+            case messages.Done():
+                member.done = True
+                out.put(f"done/{sender}")
+            case messages.Refused():  # nothing is asked of it any more
+                pass
+            case _:
+                return super().reported(sender, member, report, now, out)
+        return None
+
+    def missing(self) -> tuple[str, ...]:
+        return tuple(name for name, member in self.job.members.items() if not member.done)
+
+    def fail(self, error: SecfcError, now: float) -> JobPhase:
+        return self
+
+    # --- what clients give of their own free will --------------------------------------------------------------------------
+
+    def sink(self, sender: str, parcel: Parcel) -> Sink | None:
+        match parcel.kind:
+            case Kind.IDS if self.aligned is not None:
+                most = identifiers.ID_BYTES * self.rows
+            case Kind.CENTERS if self._centers is not None and parcel.name == self._centers.digest:
+                most = self._centers.most
+            case _:
+                return None
+        return self._sinks.setdefault((sender, parcel.kind), Gathered(most))
+
+    def arrived(self, given: Arrived, sink: Sink, now: float, out: Effects) -> JobPhase | None:
+        kind, data = given.parcel.kind, self._sinks.pop((given.sender, given.parcel.kind)).data
+        if kind is Kind.IDS:
+            self.published[given.sender] = self._owned(data)
+            out.put(f"published/{given.sender}", data)
+        elif (
+            self._centers is not None and self.job.index(given.sender) not in self._centers.answered
+        ):  # the first counts
+            self._centers.take(self.job.index(given.sender), data)
+            out.put(f"centers/{given.sender}", data)
+        return None
+
+    def _owned(self, data: bytes) -> Ids:
+        if len(data) % identifiers.ID_BYTES or self.aligned is None:
+            raise Malformed("published IDs have 16 bytes each")
+        ids = np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+        self.aligned.labels(ids, self.labels)
+        return ids
+
+    def restore(self, sender: str, kind: str, data: bytes) -> None:
+        """What an earlier process of the server was given."""
+        if kind == "published":
+            self.published[sender] = self._owned(data)
+        elif self._centers is not None:
+            self._centers.take(self.job.index(sender), data)
+
+    def _gathering(self) -> Gathering | None:
+        job = self.job
+        if job.federation.job.centers != SERVER:
+            return None
+        return Gathering(job.federation, job.plan, self.labels, job.meet().introductions)
+
+    def opened_centers(self) -> Centers:
+        """The centres, from what clients have given; raises JobFailed, saying who is lacking, or Malformed."""
+        if self._centers is None:
+            raise OutOfTurn("the centres of this job are not for the server")
+        if not self._centers.answered:
+            raise JobFailed(f"centres were not opened: 0 of {needed(self.job.plan.code)} needed clients consent")
+        return self._centers.opened()
+
+    def told(self) -> messages.Finished:
+        loss, clustering = self._rounds.records[-1].inertia, self._rounds.clustering
+        inertia = math.nan if loss is None else loss
+        return messages.Finished(self._rounds.version, clustering.rounds, clustering.converged, inertia)

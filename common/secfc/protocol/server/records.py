@@ -1,0 +1,99 @@
+"""What the server keeps of a job, as bytes and back. Every value is whole when it is read: the journal sees to that.
+
+Keys: introduction/NAME, agreed/NAME, coin/NAME, opened/STEP, verified, state, record/NUMBER, leakage, liars, done/NAME,
+published/NAME, centers/NAME and starts. `restore` raises ValueError, KeyError or TypeError for values of another version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from secfc.kmeans import assignments
+from secfc.kmeans.lloyd import Question, State
+from secfc.privacy import masks
+from secfc.protocol import messages
+from secfc.protocol.parcels import Kind
+from secfc.protocol.server.alignment import Shown
+from secfc.protocol.server.rounds import RoundRecord, told
+
+_BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature", "features")
+
+
+def introduction_to(one: messages.Introduction) -> bytes:
+    fields: dict[str, Any] = asdict(one)
+    return _text(fields | {name: fields[name].hex() for name in _BYTES})
+
+
+def introduction_from(value: bytes) -> messages.Introduction:
+    fields = json.loads(value)
+    return messages.Introduction(**(fields | {name: bytes.fromhex(fields[name]) for name in _BYTES}))
+
+
+def agreed_to(agreed: messages.Agreed) -> bytes:
+    return _text({"signature": agreed.signature.hex(), "proofs": [proof.hex() for proof in agreed.proofs]})
+
+
+def agreed_from(value: bytes) -> messages.Agreed:
+    fields = json.loads(value)
+    return messages.Agreed(bytes.fromhex(fields["signature"]), tuple(map(bytes.fromhex, fields["proofs"])))
+
+
+def aligned_to(shown: Shown) -> bytes:
+    return shown.left.to_bytes(8, "little") + shown.ids.astype("<u8").tobytes()
+
+
+def aligned_from(value: bytes) -> Shown:
+    ids = np.frombuffer(value[8:], dtype="<u8").astype(np.uint64).reshape(-1, 2)
+    return Shown(int.from_bytes(value[:8], "little"), ids)
+
+
+def state_to(state: State) -> bytes:
+    head = _text({name: value for name, value in asdict(state).items() if name != "labels"})
+    return len(head).to_bytes(4, "little") + head + state.labels.astype("<i4").tobytes()
+
+
+def state_from(value: bytes) -> State:
+    end = 4 + int.from_bytes(value[:4], "little")
+    return State(**json.loads(value[4:end]), labels=np.frombuffer(value[end:], dtype="<i4").astype(np.int32))
+
+
+def record_to(record: RoundRecord) -> bytes:
+    return _text(asdict(record))
+
+
+def record_from(value: bytes) -> RoundRecord:
+    fields = json.loads(value)
+    return RoundRecord(**(fields | {"responders": tuple(fields["responders"])}))
+
+
+def names_to(names: Sequence[str]) -> bytes:
+    return json.dumps(list(names)).encode()
+
+
+def names_from(value: bytes) -> tuple[str, ...]:
+    names = json.loads(value)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("not a list of names")
+    return tuple(names)
+
+
+def below(kept: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
+    """What is kept under folder/…, in order, by what follows."""
+    return {key.removeprefix(folder + "/"): kept[key] for key in sorted(kept) if key.startswith(folder + "/")}
+
+
+def beginning(session: bytes, first: Question, clusters: int, responders: tuple[int, ...]) -> list[messages.Event]:
+    """A job's first request as it was asked, with its assignment."""
+    data = assignments.encode(first.labels, clusters)
+    digest = masks.assignment_digest(first.labels.astype("<i4").tobytes())
+    request = messages.RoundRequest(1, 1, responders, first.columns, digest, 1.0, past=True)
+    return [*told(session, Kind.ASSIGNMENT, (1, 0), data), request]
+
+
+def _text(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields).encode()

@@ -1,0 +1,272 @@
+"""The rounds of a job as a machine of their own, seen from the server: who is asked, what has arrived, what comes next.
+
+A question of `lloyd.Clustering` is asked as *attempt* 1, 2, … of exactly R responders each (more if liars are planned for:
+`Plan.asked`). How the answer comes about is the round kind's business (`protocol.rounds`). An attempt's responders never
+change, and messages of two attempts are never mixed: each attempt is an exchange of its own.
+Clients are numbers here, their positions in the roster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from secfc.agreement.plan import Plan
+from secfc.errors import OutOfTurn
+from secfc.kmeans import assignments
+from secfc.kmeans.distances import Labels
+from secfc.kmeans.fixedpoint import in_data_units
+from secfc.kmeans.lloyd import Answer, Clustering, Progress, Question, Step
+from secfc.privacy import masks
+from secfc.privacy.leakage import Leakage
+from secfc.protocol import messages, parcels
+from secfc.protocol.parcels import Kind, Parcel
+from secfc.protocol.rounds import kind_of
+from secfc.protocol.rounds.kinds import Lies, ServerExchange
+from secfc.protocol.transfer import Sink, pieces
+
+
+@dataclass
+class Attempt:
+    """One question to its responders."""
+
+    question: Question
+    number: int
+    responders: tuple[int, ...]
+    digest: bytes
+    exchange: ServerExchange
+    started: float
+    compute: dict[int, float] = field(default_factory=dict)  # seconds, as each responder reports
+    arrived: dict[int, float] = field(default_factory=dict)  # when all of a responder's messages were here
+
+    @property
+    def name(self) -> tuple[int, int]:
+        return self.question.number, self.number
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What `result.json` says of a finished request.
+
+    Its time is compute + transport (both of the responder that was done first) + waiting (for the other responders)
+    + decode.
+    """
+
+    number: int
+    step: str
+    attempts: int
+    responders: tuple[int, ...]
+    columns: int
+    changed: int
+    inertia: float | None
+    seconds: float
+    compute_seconds: float
+    transport_seconds: float
+    waiting_seconds: float
+    decode_seconds: float
+    upload_bytes: int
+    directions: int = 0  # given away to the server by now (`privacy.leakage`)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the work of a round's end brings: the answer, or who lies, and the meter after it."""
+
+    result: Any
+    leakage: Leakage
+
+
+class Rounds:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        clustering: Clustering,
+        *,
+        session: bytes = b"",
+        attempts_before: int = 0,
+        leakage: Leakage | None = None,
+    ) -> None:
+        """`attempts_before`: attempts are numbered above it, so that a restarted server repeats no number. `leakage`: what
+        these rows' shares have told before."""
+        kind = kind_of(plan)
+        self.plan, self.clustering = plan, clustering
+        self.attempt: Attempt | None = None
+        self.records: list[RoundRecord] = []
+        self.leakage = leakage or Leakage(
+            clustering.rows, plan.wishes.features, plan.segments if kind.shows_segments else 1
+        )
+        self._half = kind.server(plan, clustering.rows, session, attempts_before)
+        self._shows = kind.shows_distances
+        self._before, self._tried = attempts_before, 0
+        self._working = False
+        self._previous: tuple[int, Labels] | None = None
+        self._current = (clustering.number, clustering.labels.copy())
+        self._encoded: dict[int, bytes] = {}
+
+    @property
+    def done(self) -> bool:
+        """Whether the clustering has ended."""
+        return self.clustering.step is Step.DONE
+
+    @property
+    def tries(self) -> int:
+        """How often this process has asked the current question; 0 if no answer is awaited."""
+        return self._tried if self.attempt is not None else 0
+
+    @property
+    def version(self) -> int:
+        """The number of the question that the published assignment belongs to."""
+        return self._current[0]
+
+    # --- asking ----------------------------------------------------------------------------------------------------------
+
+    def ask(self, live: Sequence[int], now: float, found: int = 0) -> bool:
+        """Start the next attempt with the first of `live`; False, and no attempt, if they are too few. `found` liars are
+        left out, and not among the live."""
+        least, most = self.plan.asked(found)
+        if len(live) < least:
+            self.attempt = None
+            return False
+        responders = tuple(sorted(live[:most]))
+        question = self.clustering.question
+        digest = masks.assignment_digest(question.labels.astype("<i4").tobytes())
+        self._tried += 1
+        number = self._before + self._tried
+        exchange = self._half.ask(question, responders, self.plan.wishes.liars - found, number)
+        self.attempt = Attempt(question, number, responders, digest, exchange, now)
+        return True
+
+    def lost(self, client: int) -> bool:
+        """A client has lost what it knew: whether that ends what is asked now."""
+        return self._half.lost(client)
+
+    @property
+    def committee(self) -> tuple[int, ...]:
+        """Clients that the round kind would rather ask again."""
+        return self._half.committee
+
+    @property
+    def working(self) -> bool:
+        """Whether something of an attempt is being computed: nobody else is asked meanwhile."""
+        return self._working
+
+    def sink(self, client: int, parcel: Parcel) -> Sink | None:
+        """Where a message of the current attempt goes."""
+        if parcel.kind not in (Kind.UPLOAD, Kind.STEP) or self.attempt is None:
+            return None
+        name, rest = parcels.attempt_of(parcel.name), parcel.name[len(parcels.attempt_name(0, 0)) :]
+        if name != self.attempt.name or (parcel.kind is Kind.UPLOAD and rest):
+            raise OutOfTurn(f"request {name[0]}, attempt {name[1]} is over; follow the job for the current one")
+        return self.attempt.exchange.sink(client, rest)
+
+    def arrived(self, client: int, parcel: Parcel, now: float) -> None:
+        """A message is here whole."""
+        attempt = self._attempt()
+        attempt.exchange.arrived(client, parcel.name[len(parcels.attempt_name(0, 0)) :])
+        if client not in attempt.exchange.missing():
+            attempt.arrived.setdefault(client, now)
+
+    def computed(self, client: int, seconds: float) -> None:
+        """How long a responder says it has computed."""
+        if self.attempt is not None and isfinite(seconds) and seconds > 0:
+            self.attempt.compute.setdefault(client, min(seconds, 86400.0))
+
+    def due(self) -> tuple[tuple[Any, ...], Callable[[], Any]] | None:
+        """Heavy computing that can begin now, and its name; handed out once."""
+        attempt = self.attempt
+        run = attempt.exchange.due() if attempt is not None and not self._working else None
+        if run is None or attempt is None:
+            return None
+        self._working = True
+        leakage, question = self.leakage, attempt.question
+
+        def work() -> Found:
+            result = run()
+            told = isinstance(result, Answer) and self._shows
+            return Found(result, leakage.after(question.labels, question.columns) if told else leakage)
+
+        return ("round", *attempt.name), work
+
+    def worked(self, found: Found) -> Answer | Lies | None:
+        """What the exchange makes of it; None if more is to come."""
+        self._working = False
+        return self._attempt().exchange.worked(found.result)
+
+    def discard(self) -> None:
+        """The work found liars: the attempt counts for nothing, and the same question is to be asked again."""
+        self.attempt = None
+
+    def complete(self, answer: Answer, found: Found, decode_seconds: float, now: float) -> RoundRecord:
+        """Take the answer over and publish the assignment that follows."""
+        attempt = self._attempt()
+        progress = self.clustering.absorb(answer)
+        self.leakage = found.leakage
+        record = self._record(attempt, progress, decode_seconds, now)
+        self.records.append(record)
+        self.attempt, self._tried = None, 0
+        self._previous, self._current = self._current, (self.clustering.number, self.clustering.labels.copy())
+        self._encoded = {}
+        return record
+
+    def _attempt(self) -> Attempt:
+        if self.attempt is None:
+            raise OutOfTurn("nothing is asked now")
+        return self.attempt
+
+    def _record(self, attempt: Attempt, progress: Progress, decode_seconds: float, now: float) -> RoundRecord:
+        loss = progress.inertia
+        first = min(attempt.arrived, key=lambda j: attempt.arrived[j])
+        compute = attempt.compute.get(first, 0.0)
+        return RoundRecord(
+            number=attempt.question.number,
+            step=progress.step.value,
+            attempts=attempt.number - self._before,
+            responders=attempt.responders,
+            columns=len(attempt.exchange.columns),
+            changed=progress.changed,
+            inertia=None if loss is None else in_data_units(loss, self.plan.wishes.precision),
+            seconds=now - attempt.started,
+            compute_seconds=compute,
+            transport_seconds=max(attempt.arrived[first] - attempt.started - compute, 0.0),
+            waiting_seconds=max(attempt.arrived.values()) - attempt.arrived[first],
+            decode_seconds=decode_seconds,
+            upload_bytes=attempt.exchange.upload_bytes,
+            directions=self.leakage.count,
+        )
+
+    # --- what a follower should know -------------------------------------------------------------------------------------
+
+    def assignment(self, session: bytes, known: int) -> Iterator[messages.Piece]:
+        """The published assignment for somebody who has version `known` (0: none)."""
+        version, labels = self._current
+        base = self._previous if self._previous is not None and self._previous[0] == known else None
+        key = base[0] if base else 0
+        if key not in self._encoded:
+            self._encoded[key] = assignments.encode(labels, self.clustering.clusters, base[1] if base else None)
+        data = self._encoded[key]
+        return told(session, Kind.ASSIGNMENT, (version, key if assignments.is_change(data) else 0), data)
+
+    def request(self, seconds_left: float) -> messages.RoundRequest | None:
+        """What clients are asked now."""
+        attempt = self.attempt
+        if attempt is None or not attempt.exchange.missing():
+            return None
+        return messages.RoundRequest(
+            number=attempt.question.number,
+            attempt=attempt.number,
+            responders=attempt.responders,
+            columns=attempt.exchange.columns,
+            assignment_digest=attempt.digest,
+            deadline_seconds=max(seconds_left, 1.0),
+            detail=attempt.exchange.detail,
+        )
+
+
+def told(session: bytes, kind: Kind, name: tuple[int, int], data: bytes) -> Iterator[messages.Piece]:
+    """A parcel that the server tells, in pieces."""
+    parcel = Parcel(session, kind, parcels.pair_name(*name))
+    return (messages.Piece(parcel, offset, len(data), piece) for offset, piece in pieces(parcels.Whole(data)))

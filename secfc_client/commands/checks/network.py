@@ -1,0 +1,164 @@
+"""What is tried on the network: our own port, the server step by step, and the other clients.
+
+Everything is tried at the same time, in threads that are given up after the timeout and `GRACE` seconds; so the check ends
+then, whatever the network does.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import closing
+from functools import partial
+
+from secfc.agreement import federation as federations
+from secfc.agreement.federation import SERVER, Federation, Party, split_address
+from secfc.commands import status
+from secfc.errors import SecfcError
+from secfc.pki import probe
+from secfc.pki.kit import Finding, Kit
+from secfc_client.commands.checks.results import FAIL, OK, WARN, Result, failed
+
+GRACE = 2.0  # for what the probe does besides waiting, on a busy machine
+_SERVER_STEPS = {"dns": "server name", "tcp": "server port", "tls": "server tls", "clock": "server clock"}
+
+
+class Network:
+    """Everything that is tried on the network, begun at once; `results` waits, but not for long."""
+
+    def __init__(self, kit: Kit, timeout: float) -> None:
+        self._kit, self._timeout = kit, timeout
+        self._deadline = time.monotonic() + timeout + GRACE
+        self._tasks: list[tuple[str, str, Future[list[Result]]]] = []  # name, status if given up, task
+        me = kit.federation.party(kit.party_name)
+        others = [party for party in kit.federation.clients if party is not me]
+        self._begin("own port", FAIL, lambda: [_own_port(me)])
+        if me.name != SERVER:
+            self._begin("server", FAIL, self._server)
+        for other in others:
+            self._begin(f"client {other.name}", WARN, partial(self._client, other))
+
+    def _begin(self, name: str, given_up: str, task: Callable[[], list[Result]]) -> None:
+        self._tasks.append((name, given_up, status.in_background(task)))
+
+    def results(self) -> list[Result]:
+        """What came of it, in the order in which it was begun."""
+        collected: list[Result] = []
+        for name, given_up, task in self._tasks:
+            try:
+                collected += task.result(max(0.0, self._deadline - time.monotonic()))
+            except TimeoutError:
+                seconds = f"{self._timeout + GRACE:g} s"
+                detail = f"not finished within {seconds}; DNS probably hangs: check this machine's resolver and network"
+                collected.append(Result(name, given_up, detail))
+        return collected
+
+    def _server(self) -> list[Result]:
+        """Step by step, then the service itself."""
+        kit = self._kit
+        found = probe.probe(kit, SERVER, kit.federation.server.address, self._timeout)
+        results = [_server_step(finding) for finding in found]
+        if failed(results):
+            return results
+        try:
+            reply = status.ask(kit, max(0.5, self._deadline - time.monotonic() - GRACE / 2))
+        except SecfcError as error:
+            return [*results, Result("server answers", FAIL, f"{error}; look at the server's log, compare versions")]
+        return [*results, _service(reply, kit), _same_federation(reply, kit.federation)]
+
+    def _client(self, client: Party) -> list[Result]:
+        return [_resolves(client) if self._kit.party_name == SERVER else self._peer(client)]
+
+    def _peer(self, peer: Party) -> Result:
+        """Name and port may come with the client's start; if it answers, it must be the right one."""
+        found = probe.probe(self._kit, peer.name, peer.address, self._timeout)
+        name, link = f"client {peer.name}", f"{self._kit.party_name} -> {peer.name}"
+        for finding in found:
+            if finding.ok:
+                continue
+            if finding.name in ("dns", "tcp"):
+                return Result(name, WARN, f"{link} not reachable yet: {finding.detail}")
+            return Result(name, FAIL, f"{link}: {finding.detail}")
+        return Result(name, OK, f"{link} at {peer.address}: {found[-1].detail}")
+
+
+def _server_step(finding: Finding) -> Result:
+    name = _SERVER_STEPS.get(finding.name, f"server {finding.name}")
+    if finding.ok:
+        return Result(name, OK, finding.detail)
+    up = "; the server must be up for this check" if finding.name == "tcp" else ""
+    return Result(name, FAIL, finding.detail + up)
+
+
+def _service(reply: status.Status, kit: Kit) -> Result:
+    """The gRPC service answers; is it a job that this client can still join?"""
+    if reply.phase in ("finished", "failed"):
+        detail = f"its job has {reply.phase}; for a new one: secfc-server --new"
+        return Result("server answers", WARN, detail + (f" (reason: {reply.reason})" if reply.reason else ""))
+    if any(client.name == kit.party_name and client.connected for client in reply.clients):
+        detail = f"a process is connected as {kit.party_name} already, and a second one would be refused; stop it first"
+        return Result("server answers", WARN, detail)
+    joined = sum(client.joined for client in reply.clients)
+    return Result("server answers", OK, f"phase {reply.phase}, {joined} of {len(reply.clients)} clients have joined")
+
+
+def _same_federation(reply: status.Status, federation: Federation) -> Result:
+    name, ours, theirs = "same federation", federation.agreed().hex(), reply.federation_digest
+    if not theirs:
+        return Result(name, WARN, "the server does not show its digest of federation.toml; joining will compare it")
+    if theirs != ours:
+        part = _differing(reply, federation)
+        detail = f"the server's federation.toml differs from ours{part} (digest {theirs[:12]}, ours {ours[:12]})"
+        return Result(name, FAIL, f"{detail}; give every party the same file")
+    return Result(name, OK, f"the server has the same federation.toml (digest {ours[:12]})")
+
+
+def _differing(reply: status.Status, federation: Federation) -> str:
+    """Which part of federation.toml it is, if the server's digest of its job tells."""
+    if not reply.job_digest:
+        return ""
+    if reply.job_digest == federation.job.digest().hex():
+        return " in who takes part or in the guarantees, not in [job]"
+    only = federations.agreed(federation.digest(), bytes.fromhex(reply.job_digest)).hex() == reply.federation_digest
+    return " in [job] only" if only else " in [job], and in who takes part or in the guarantees"
+
+
+def _own_port(me: Party) -> Result:
+    """Bind as gRPC would, and let go; without listening, lest another site's check meets us."""
+    host, port = split_address(me.bind)
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with closing(socket.socket(family, kind, protocol)) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections are no listener
+            listener.bind(place)
+    except (OSError, UnicodeError) as error:
+        return Result("own port", FAIL, f"cannot listen on {me.bind}: {_bind_advice(error, me)}")
+    return Result("own port", OK, f"{me.bind} is free to listen on; others dial {me.address}")
+
+
+def _bind_advice(error: OSError | UnicodeError, me: Party) -> str:
+    code = error.errno if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else None
+    if code == errno.EADDRINUSE:
+        running = "secfc-server" if me.name == SERVER else "secfc-client"
+        return f"something (perhaps a running {running}) is listening on it; stop that, or choose another port"
+    if code == errno.EADDRNOTAVAIL:
+        return "the address is not this machine's; correct bind in federation.toml"
+    if code in (errno.EACCES, errno.EPERM):
+        return "not permitted; ports below 1024 are for root, choose another"
+    return f"{getattr(error, 'strerror', None) or 'not a usable name'}; correct bind in federation.toml"
+
+
+def _resolves(client: Party) -> Result:
+    """The server dials no client, but a name that nobody knows is a mistake in the file all parties share."""
+    name = f"client {client.name}"
+    try:
+        infos = socket.getaddrinfo(client.host, client.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        advice = "the other clients must be able to resolve it: check federation.toml and DNS"
+        return Result(name, WARN, f"{client.host} does not resolve here; {advice}")
+    return Result(name, OK, f"{client.host} is {', '.join(dict.fromkeys(str(info[4][0]) for info in infos))}")

@@ -1,0 +1,154 @@
+"""Whether a site is ready: the kit, the plan, the site's policy, its key of linked IDs, its rows; then the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+
+from secfc.agreement import federation as federations
+from secfc.agreement import plan, policy
+from secfc.agreement.federation import SERVER, Federation
+from secfc.commands import status
+from secfc.errors import ConfigError, DataError, InvalidInput
+from secfc.pki import kit as kits
+from secfc.pki.kit import Kit
+from secfc.pki.signedroster import NEWEST
+from secfc_client import data as reader
+from secfc_client import examine as columns_of
+from secfc_client import naming
+from secfc_client.commands.checks.network import Network
+from secfc_client.commands.checks.results import FAIL, OK, SKIP, WARN, Result, failed, plain
+
+SOON = timedelta(days=14)  # a kit that expires sooner is worth a warning
+
+
+@dataclass(frozen=True)
+class Data:
+    """The rows to look at, and which columns of them."""
+
+    path: Path
+    id_column: str | None
+    chosen: tuple[str, ...] | None
+
+
+def examine(kit_path: Path, data: Data | None, timeout: float, policy: Path | None = None) -> list[Result]:
+    """Every check that can be made, in the order in which a person should fix what failed."""
+    results = [plain(finding) for finding in kits.findings(kit_path)]
+    if failed(results):
+        skipped = Result("network", SKIP, "not tried: nobody talks to a party without a valid kit")
+        return [*results, *_without_kit(kit_path, data), skipped]
+    kit = kits.load(kit_path)
+    if kit.party_name == SERVER and data is not None:
+        raise click.UsageError("this is the server's kit, and the server holds no rows; leave out --data")
+    if kit.party_name == SERVER and policy is not None:
+        raise click.UsageError("this is the server's kit, and only clients have a policy; leave out --policy")
+    results = [_expiring(result, kit) if result.name == "dates" else result for result in results]
+    results = [_lacking(result, kit) if result.name == "roster" else result for result in results]
+    network = Network(kit, timeout)
+    results += [_plan(kit.federation)]
+    results += [_policy(kit, policy)] if kit.party_name != SERVER else []
+    results += [_link_key(kit)] if kit.party_name != SERVER and kit.federation.job.ids == "linked" else []
+    results += _data(kit.federation, data) if data else []
+    return results + network.results()
+
+
+def _expiring(dates: Result, kit: Kit) -> Result:
+    if kit.expires - datetime.now(UTC) > SOON:
+        return dates
+    return Result(dates.name, WARN, f"{dates.detail}; {kits.RENEW} before it expires")
+
+
+def _lacking(roster: Result, kit: Kit) -> Result:
+    """A roster that is missing, or older than the last party's certificate."""
+    found = kit.pins.roster
+    if found is None:
+        return Result(roster.name, WARN, f"{roster.detail}; {NEWEST}")
+    parties = (SERVER, *kit.federation.roster)
+    lacking = tuple(name for name in parties if name not in found.certificates)
+    if not lacking:
+        return roster
+    return Result(roster.name, WARN, f"{roster.detail}; none for {status.few(lacking)}: {NEWEST}")
+
+
+def _without_kit(kit_path: Path, data: Data | None) -> list[Result]:
+    """What can be said of a kit that is not in order, if its federation file can be read."""
+    try:
+        federation = federations.load(kit_path / "federation.toml")
+    except ConfigError:
+        return []  # "files" has told
+    return [_plan(federation), *(_data(federation, data) if data else ())]
+
+
+def _plan(federation: Federation) -> Result:
+    try:
+        made = plan.of(federation)
+    except InvalidInput as error:
+        return Result("plan", FAIL, f"federation.toml: {error}")
+    what = f"n = {federation.n}, t = {federation.privacy}, ℓ = {made.segments}, {federation.uploads} uploads"
+    spare = f"{federation.n - made.responders} may be missing"
+    return Result("plan", OK, f"{what}: {made.responders} of {federation.n} clients upload each round, {spare}")
+
+
+def _link_key(kit: Kit) -> Result:
+    """The clients' common key for linked IDs."""
+    try:
+        naming.read_key(kit.path / federations.LINK_KEY)
+    except ConfigError as error:
+        return Result("link key", FAIL, str(error))
+    return Result("link key", OK, "the key of linked IDs is here, for this user only; the server must never have it")
+
+
+def _policy(kit: Kit, chosen: Path | None) -> Result:
+    """This site's rules, and whether a job of the federation file can fit them."""
+    try:
+        rules = policy.of_kit(kit.path, chosen)
+    except ConfigError as error:
+        return Result("policy", FAIL, str(error))
+    against = policy.complaints(rules, kit.federation)
+    if against:
+        return Result("policy", FAIL, f"federation.toml does not fit {policy.FILE}: {'; '.join(against)}")
+    held = rules.describe() if policy.source(kit.path, chosen) else f"no {policy.FILE}: {rules.describe()}"
+    return Result("policy", OK, f"{held}; federation.toml fits")
+
+
+def _data(federation: Federation, data: Data) -> list[Result]:
+    names = federation.job.feature_names
+    try:
+        table = reader.load(
+            data.path,
+            feature_count=federation.job.features,
+            feature_names=names,
+            id_column=data.id_column,
+            chosen=data.chosen,
+        )
+    except DataError as error:
+        return [Result("data", FAIL, str(error))]
+    columns = status.few(table.feature_names)
+    results = [Result("data", OK, f"{data.path}: {len(table)} rows, {federation.job.features} features: {columns}")]
+    try:
+        reader.check_bounds(table, federation.job.bound)
+        results.append(Result("data bounds", OK, f"every value is within ±{federation.job.bound:g}"))
+    except DataError as error:
+        results.append(Result("data bounds", FAIL, str(error)))
+    results.append(_row_count(len(table), federation.job.max_rows))
+    rough = columns_of.coarse(table.features, table.feature_names, federation.job.precision)
+    few = columns_of.few_values(table.features, table.feature_names)
+    if rough:
+        results.append(Result("data precision", WARN, columns_of.coarse_text(rough, federation.job.precision)))
+    if few:
+        results.append(Result("data values", WARN, columns_of.few_values_text(few, federation.uploads)))
+    return results
+
+
+def _row_count(rows: int, most: int) -> Result:
+    if rows > most:
+        cure = "agree on a larger max_rows in federation.toml, or leave rows out"
+        return Result("data rows", FAIL, f"{rows} rows, but max_rows = {most} for all clients together; {cure}")
+    if rows == 0:
+        return Result(
+            "data rows", WARN, "there are none, so this client would only compute for the others; is that meant?"
+        )
+    return Result("data rows", OK, f"{rows} of at most {most} of all clients together")

@@ -1,0 +1,129 @@
+"""The process around the participant machine: gRPC, threads and time. What is to be done, the machine says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any
+
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from secfc.errors import SecfcError, Unavailable
+from secfc.logs import say
+from secfc.net import rpc
+from secfc.net.driver import Disk, Driver
+from secfc.net.exchange import Exchange
+from secfc.net.link import Link
+from secfc.pki.kit import Kit
+from secfc.protocol import messages
+from secfc.protocol.client.inputs import Linked, Lost, Sent, Stop, Told, Unsent
+from secfc.protocol.client.participant import Participant
+from secfc.protocol.client.phases.base import Ended
+from secfc.protocol.effects import Send, Started
+from secfc.protocol.parcels import Parcel, Whole
+from secfc.v1 import secfc_pb2_grpc as grpc_stubs
+
+log = logging.getLogger("secfc.client")
+
+
+class ClientDriver:
+    """Takes one participant through one job."""
+
+    def __init__(self, kit: Kit, participant: Participant, disk: Disk, bind: str) -> None:
+        self._kit, self._participant, self._bind = kit, participant, bind
+        self._link = Link(kit)
+        self._over = asyncio.Event()
+        self._driver = Driver(participant, disk, log, transmit=self._transmit, look=self._look)
+        self._following: asyncio.Task[Any] | None = None
+
+    async def run(self, stopped: asyncio.Future[int]) -> Ended:
+        """Until the job is over for us, or `stopped` says that this process is to end. Raises what our own machine lacks."""
+        listener = rpc.server(self._kit)
+        exchange = Exchange(self._participant, self._driver, self._kit.federation.name)
+        grpc_stubs.add_ExchangeServicer_to_server(exchange, listener)
+        checks = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(checks, listener)
+        rpc.listen(listener, self._kit, self._bind)
+        await listener.start()
+        await checks.set("", health_pb2.HealthCheckResponse.SERVING)
+        rows, roster = len(self._participant.site.rows), self._kit.pins.describe()
+        say(log, "listening", bind=self._bind, rows=rows, roster=roster)
+        ticking = self._driver.spawn(self._driver.ticking())
+        try:
+            with suppress(Unavailable):  # what could not be kept is told, and raised, below
+                await self._driver.take(Started())
+            return await self._until_over(stopped)
+        finally:
+            ticking.cancel()
+            self._driver.end()
+            await listener.stop(grace=1.0)
+            await self._link.close()
+
+    async def _until_over(self, stopped: asyncio.Future[int]) -> Ended:
+        while True:
+            over = asyncio.ensure_future(self._over.wait())
+            waits: set[asyncio.Future[Any]] = {over, stopped}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            over.cancel()
+            if self._driver.broken is not None:
+                await self._farewell(self._driver.broken)
+                raise self._driver.broken
+            ended = self._participant.ended
+            if ended is not None and self._participant.over(self._driver.now()):
+                return ended
+            if stopped.done() and ended is None:
+                await self._driver.take(Stop("stopped by its operator"))
+            await asyncio.sleep(0.05)
+            self._over.clear()
+            self._look()
+
+    async def _farewell(self, error: SecfcError) -> None:
+        """Nothing may leave any more but why we go."""
+        reason = "it has a problem with its own files; its log says which"
+        try:
+            async with asyncio.timeout(2.0):
+                await self._link.report(messages.Stopped(reason), self._participant.site.instance)
+        except (SecfcError, TimeoutError):
+            say(log, "the server does not know that we stop", error=type(error).__name__)
+
+    def _look(self) -> None:
+        if self._driver.broken is not None or self._participant.ended is not None:
+            self._over.set()
+
+    # --- sending -----------------------------------------------------------------------------------------------------------
+
+    def _transmit(self, send: Send) -> None:
+        if isinstance(send.message, messages.Join):
+            if self._following is not None:
+                self._following.cancel()
+            self._following = self._driver.spawn(self._follow(send.message))
+        else:
+            self._driver.spawn(self._send(send))
+
+    async def _send(self, send: Send) -> None:
+        before = self._link.arrived(send.to, send.message) if isinstance(send.message, Parcel) else 0
+        carried = None
+        try:
+            if isinstance(send.message, Parcel):
+                carried = await self._link.deliver(send.to, send.message, send.body or Whole(b""))
+            else:
+                await self._link.report(send.message, self._participant.site.instance)
+        except SecfcError as error:
+            after = self._link.arrived(send.to, send.message) if isinstance(send.message, Parcel) else 0
+            if isinstance(error, Unavailable) and isinstance(send.message, Parcel):
+                error = await self._link.explained(send.to, error)
+            await self._driver.take(Unsent(send, error, progressed=after > before))
+        else:
+            await self._driver.take(Sent(send, carried))
+
+    async def _follow(self, join: messages.Join) -> None:
+        """Join and follow; what ends it goes to the machine, which says when to try again."""
+        try:
+            await self._link.join(join)
+            await self._driver.take(Linked())
+            async for event in self._link.follow(join.instance):
+                await self._driver.take(Told(event))
+        except SecfcError as error:
+            known = await self._link.explained("server", error) if isinstance(error, Unavailable) else error
+            await self._driver.take(Lost(known))

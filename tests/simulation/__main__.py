@@ -1,0 +1,48 @@
+"""`python -m tests.simulation --seed N`, or `--seeds 1000` from a random or given first one: disasters, one per seed."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import secrets
+import sys
+import time
+from functools import partial
+
+from tests.simulation.disasters import Outcome, run
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, default=None, help="the first seed; default: a random one")
+    parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--sealed", action="store_true", help="sealed rounds instead of masked and open ones")
+    given = parser.parse_args(arguments)
+    first = secrets.randbelow(1 << 40) if given.seed is None else given.seed
+    seeds = range(first, first + given.seeds)
+    began = time.monotonic()
+    print(f"seeds {first} to {seeds[-1]}", flush=True)
+    failed = [outcome for outcome in outcomes(seeds, given.processes, sealed=given.sealed) if told(outcome)]
+    seconds = time.monotonic() - began
+    print(f"{len(seeds) - len(failed)} of {len(seeds)} as they must be, in {seconds:.0f} s")
+    return 1 if failed else 0
+
+
+def outcomes(seeds: range, processes: int, *, sealed: bool = False) -> list[Outcome]:
+    if processes == 1:
+        return [run(seed, sealed=sealed) for seed in seeds]
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        return list(pool.imap_unordered(partial(run, sealed=sealed), seeds, chunksize=8))
+
+
+def told(outcome: Outcome) -> bool:
+    """Whether a run failed, which is then told at length."""
+    if outcome.failure:
+        print(f"--- seed {outcome.seed}: run it again with: python -m tests.simulation --seed {outcome.seed}")
+        print(outcome.failure, flush=True)
+    return bool(outcome.failure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

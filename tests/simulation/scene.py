@@ -1,0 +1,145 @@
+"""What is simulated: a small federation, its rows, and what exact Lloyd makes of them."""
+
+from __future__ import annotations
+
+import hmac
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc.agreement import federation as federations
+from secfc.agreement import plan
+from secfc.agreement.federation import Federation
+from secfc.agreement.plan import Plan
+from secfc.errors import WrongSender
+from secfc.kmeans import central
+from secfc.kmeans.coins import Coins
+from secfc.privacy import identifiers
+from secfc.privacy.identifiers import Ids
+from secfc.protocol import messages
+from secfc.protocol.rounds import kind_of
+
+Rows = npt.NDArray[np.int64]
+WHO = ("name", "privacy", "dropouts", "liars", "uploads")
+
+
+def make_federation(clients: int = 5, **changes: Any) -> Federation:
+    """A federation of clients c0, c1, …; η is 128. Settings as in federation.toml, of the federation and the job."""
+    keys = {
+        "name": "trial",
+        "k": 3,
+        "privacy": 1,
+        "uploads": "masked",
+        "seeding": "k-means++",
+        "max_rows": 60,
+        "features": 3,
+        "segments": 1,
+        "bound": 8.0,
+        "precision": 4,
+    } | changes
+    lines = {key: f"{key} = {_toml(value)}" for key, value in keys.items()}
+    text = [lines[key] for key in lines if key in WHO] + ["[server]", 'address = "server.test:1"']
+    for j in range(clients):
+        text += ["[[client]]", f'name = "c{j}"', f'address = "c{j}.test:1"']
+    text += ["[job]", *(lines[key] for key in lines if key not in WHO)]
+    return federations.parse("\n".join(text), "federation.toml")
+
+
+def _toml(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+@cache
+def plan_of(agreed: Federation) -> Plan:
+    return plan.of(agreed)
+
+
+def deal(seed: int, sizes: Sequence[int], features: int = 3, spread: int = 128) -> list[Rows]:
+    """Rows of every client; a small spread makes ties and duplicate rows."""
+    generator = np.random.default_rng(seed)
+    return [generator.integers(-spread, spread + 1, (size, features), dtype=np.int64) for size in sizes]
+
+
+def sign(name: str, statement: bytes) -> bytes:
+    """Stands for a signature that only `name` can make."""
+    return hmac.digest(name.encode(), statement, "sha256")
+
+
+def verifier(agreed: Federation) -> Callable[[messages.Signed], None]:
+    def verify(signed: messages.Signed) -> None:
+        if not hmac.compare_digest(sign(signed.name, signed.statement(agreed.agreed())), signed.signature):
+            raise WrongSender(f"the {type(signed).__name__.lower()} of {signed.name} is not signed by it")
+
+    return verify
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A federation and its rows. `liars` send wrong distances."""
+
+    federation: Federation
+    rows: tuple[Rows, ...]
+    liars: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> Plan:
+        return plan_of(self.federation)
+
+    def expected(self, coins: Coins, ids: Sequence[Ids] | None) -> list[list[int]]:
+        """Every client's labels, by central Lloyd from the same coins; with private membership rows are ordered by ID."""
+        job = self.federation.job
+        pooled = np.concatenate(self.rows)
+        order = np.arange(len(pooled)) if ids is None else identifiers.order(np.concatenate(list(ids)))
+        start = coins if job.seed is None else Coins(job.seed.encode())
+        kind = kind_of(self.plan)
+        found = central.run(
+            pooled[order],
+            job.k,
+            start=job.seeding,
+            coins=start,
+            max_rounds=job.max_rounds,
+            empties=kind.empties,
+            draw_bits=kind.draw_bits(self.plan),
+        )
+        labels = np.empty(len(pooled), dtype=np.int32)
+        labels[order] = found.labels
+        edges = np.cumsum([0, *map(len, self.rows)])
+        return [labels[a:b].tolist() for a, b in itertools.pairwise(edges)]
+
+
+def random_scene(chance: random.Random, *, sealed: bool = False) -> Scene:
+    """All modes: open, masked, private membership, liars, centres; sizes, seedings and starts as chance has it."""
+    privacy = chance.choice([1, 1, 1, 2])
+    liars = 0 if sealed else chance.choice([0, 0, 0, 1])
+    dropouts = chance.choice([0, 1, 1, 2])
+    segments = chance.choice([1, 1, 2])
+    clients = 2 * privacy + 2 * segments - 1 + dropouts + 2 * liars
+    private = not liars and chance.random() < 0.3
+    settings: dict[str, Any] = {
+        "privacy": privacy,
+        "dropouts": dropouts,
+        "liars": liars,
+        "segments": segments,
+        "uploads": "open" if liars else "sealed" if sealed else chance.choice(["masked", "masked", "open"]),
+        "seeding": chance.choice(["k-means++", "random", "separation"]),
+        "membership": "private" if private else "public",
+        "k": chance.choice([2, 3]),
+        "max_rounds": chance.choice([3, 300]),
+        "centers": "nobody" if private else chance.choice(["nobody", "nobody", "clients", "server"]),
+        "centers_smallest": 1,
+    }
+    if chance.random() < 0.3:
+        settings["seed"] = f"seed {chance.randrange(1000)}"
+    agreed = make_federation(clients, **settings)
+    sizes = [chance.choice([0, 1, 3, 4, 6]) for _ in range(clients)]
+    sizes[0] += max(4 - sum(sizes), 0)
+    spread = chance.choice([2, 128])
+    rows = deal(chance.randrange(1 << 30), sizes, spread=spread)
+    lying = tuple(chance.sample(agreed.roster, chance.randint(0, liars)))
+    return Scene(agreed, tuple(rows), lying)
