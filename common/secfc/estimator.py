@@ -39,8 +39,9 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     n_clients : number of parties n.
     privacy : t; any t clients may collude and learn nothing about others' rows from their shares.
     segments : ℓ, pieces a row is cut into; None takes the largest that fits 2ℓ + 2t − 1 ≤ n.
-    uploads : "masked" (the server learns distances, from which it can compute rows), "open" (the paper's) or "sealed" (the
-        server learns assignments). One process hides nothing, so the default is the quicker "masked".
+    uploads : "masked" (the server learns distances, from which it can compute the rows), "open" (the paper's) or "sealed"
+        (the server learns assignments; the default of a real federation). Here one process holds all rows and plays all
+        parties, so no kind hides anything from it, and the quickest, "masked", is the default.
     membership : "public", or "private" (which row is whose is hidden from the server and any t clients). With private
         membership rows are ordered by random IDs, drawn from random_state: a seeding then draws other rows, and ties between
         rows may fall otherwise.
@@ -56,7 +57,8 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     labels_ : cluster of every row of X, identical to Lloyd's in exact arithmetic on the quantised rows.
-    inertia_ : sum of squared distances to the nearest centre, exact for the quantised rows, in the units of X.
+    inertia_ : sum of squared distances to the nearest centre, exact for the quantised rows, in the units of X (with sealed
+        uploads within one quantised unit and a rounding error: docs/sealed.md, Section 8).
     n_iter_ : Lloyd rounds; n_features_in_ : features seen in fit.
 
     cluster_centers_ : only with `reveal_centers`: the exact means of the quantised rows, in the units of X.

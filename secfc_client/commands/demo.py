@@ -19,7 +19,7 @@ from secfc import exits, local
 from secfc.agreement import plan
 from secfc.agreement.federation import SERVER
 from secfc.agreement.job import MEMBERSHIPS
-from secfc.agreement.plan import UPLOADS
+from secfc.agreement.uploads import DEFAULT, MEANING, UPLOADS
 from secfc.errors import InvalidInput
 from secfc.kmeans import fixedpoint
 from secfc_client.commands.demonstration.outcome import compare, show
@@ -36,7 +36,13 @@ from secfc_client.commands.demonstration.rows import load, mixture
     show_default=True,
     help="t: any t clients may collude and learn nothing about others' rows from their shares.",
 )
-@click.option("--uploads", type=click.Choice(UPLOADS), default="masked", show_default=True)
+@click.option(
+    "--uploads",
+    type=click.Choice(UPLOADS),
+    default=DEFAULT,
+    show_default=True,
+    help="What the server sees: assignments (sealed), distances (masked, quicker), or every upload.",
+)
 @click.option(
     "--membership",
     type=click.Choice(MEMBERSHIPS),
@@ -98,6 +104,8 @@ def command(
     agreed = plan.of(made)
     if plot is not None:
         pyplot()
+    if uploads != DEFAULT:
+        click.echo(f"warning: {MEANING[uploads]}", err=True)
     with _folder(keep) as folder:
         own_ids = ["--write-ids"] if agreed.private else []  # in the clients' own files: the comparison needs the order
         site = local.Local(made, folder, client_options=["--open-centers", made.job.centers, *own_ids])

@@ -59,7 +59,7 @@ def refused(text: str) -> str:
 
 def test_defaults_and_lookups() -> None:
     federation = parse(GOOD)
-    assert (federation.dropouts, federation.liars, federation.uploads) == (0, 0, "masked")
+    assert (federation.dropouts, federation.liars, federation.uploads) == (0, 0, "sealed")
     assert federation.job == Job(k=3, features=4, bound=8.0, precision=10, max_rows=1000)
     job = federation.job
     assert (job.max_rounds, job.seeding, job.membership) == (300, "k-means++", "public")
@@ -72,6 +72,18 @@ def test_defaults_and_lookups() -> None:
     for name in ("server", "nobody"):
         with pytest.raises(ConfigError, match="clients: a, b"):
             federation.client(name)
+
+
+@pytest.mark.parametrize("uploads", ["sealed", "masked", "open"])
+def test_uploads_are_sealed_unless_the_file_says_otherwise(uploads: str) -> None:
+    """Without the key a federation is sealed, whatever else it says: nobody gets a weaker kind without having written it."""
+    chosen = parse(GOOD.replace("privacy = 1", f'privacy = 1\nuploads = "{uploads}"'))
+    assert chosen.uploads == uploads
+    assert (chosen == parse(GOOD)) is (uploads == "sealed")
+    assert parse(federations.dumps(chosen)) == chosen
+    assert f'uploads = "{uploads}"' in federations.dumps(chosen), "a kit says it, whatever a later version's default is"
+    for privacy in (0, 3):
+        assert parse(GOOD.replace("privacy = 1", f"privacy = {privacy}")).uploads == "sealed"
 
 
 def test_everything_given() -> None:
@@ -148,7 +160,7 @@ def test_missing_key_is_named(key: str) -> None:
         (
             "privacy = 1",
             'privacy = 1\nuploads = "secret"',
-            "uploads: must be one of masked, open, sealed, not 'secret'",
+            "uploads: must be one of sealed, masked, open, not 'secret'",
         ),
         ("k = 3", "k = 3\nseeding = []", "seeding: must be one of k-means++, random, separation"),
         ('"trial"', '"Trial"', "name: 'Trial' must be a-z"),

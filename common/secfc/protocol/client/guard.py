@@ -10,8 +10,8 @@ Rules for the requests of one session, which an honest server never breaks:
   once, in request k + 2; every other S is a partition of all rows;
 * no number is beyond what `max_rounds` of the job allows.
 
-Then the policy: `max_requests`, `smallest_cluster`, `max_directions`. Every client sees every request and checks it, asked or
-not, because the distances are those of its rows, whoever computes them.
+Then the policy: `committee`, `max_requests`, `smallest_cluster`, `max_directions`. Every client sees every request and checks
+it, asked or not, because the distances are those of its rows, whoever computes them.
 
 What a client cannot see: whether the draws of k-means++ and the assignments follow from the distances; requests that the
 server shows to others only. Numbers it has not seen are counted as if they had given away all they can.
@@ -150,6 +150,7 @@ class Guard:
     def examine(self, request: RoundRequest, labels: Labels) -> Admission | None:
         """What answering a request for these labels would give away, to be counted and then admitted; None if it is the last
         request once more. Raises if no honest server asks that, or our policy forbids it; changes nothing."""
+        self._check_committee(request)
         question = _question(request)
         if self._ordered(request, question):
             return None
@@ -171,6 +172,14 @@ class Guard:
         if most is not None and now.count > most:
             raise Refused(f"{FILE}: max_directions = {most}, and this request would make it {now.count} of {now.total}")
         self._meter, self._unseen, self._asked = counted, unseen, admission.asked
+
+    def _check_committee(self, request: RoundRequest) -> None:
+        """Who may compare, whoever is asked: with the server, one of them sees the distances of our rows too. A request that
+        we know is checked as well, for the policy may be a new one."""
+        allowed, members = self.policy.committee, kind_of(self._plan).committee(self._plan, request)
+        others = [name for name in map(self._federation.roster.__getitem__, members) if name not in allowed]
+        if allowed and others:
+            raise Refused(f"{FILE}: committee = {', '.join(allowed)}, but {', '.join(others)} would compare")
 
     def _ordered(self, request: RoundRequest, question: str) -> bool:
         """Whether it is the last request once more; raises if it does not go on from there."""

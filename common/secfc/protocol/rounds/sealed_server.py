@@ -58,7 +58,7 @@ class SealedServer:
     def __init__(self, plan: Plan, rows: int, session: bytes, before: int) -> None:
         """`before`: epochs are numbered above it, so that a restarted server repeats no number."""
         self.plan, self.session = plan, session
-        self.terms = sealing.terms_of(plan, rows)
+        self.terms = plan.sealed(rows)
         self._epochs = before
         self._epoch: _Epoch | None = None
         self._near: Labels | None = None  # what the last comparison found, before empty clusters took rows

@@ -131,9 +131,6 @@ class UploadsClient:
         self._holding, self._upload = holding, upload
         self._clusters = CodedClusters(holding.coded, holding.plan.wishes.clusters)
 
-    def committee(self, request: RoundRequest) -> tuple[int, ...]:
-        return ()
-
     def note(self, request: RoundRequest) -> bytes:
         return b""
 
