@@ -20,12 +20,14 @@ import numpy.typing as npt
 
 from secfc import local
 from secfc.agreement import federation as federations
+from secfc.agreement import plan
 from secfc.agreement.federation import Federation, Party
 from secfc.kmeans import central, fixedpoint
 from secfc.kmeans.coins import Coins
 from secfc.local import Local
 from secfc.pki import kit
 from secfc.pki.kit import Kit
+from secfc.protocol.rounds import kind_of
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as stubs
 
@@ -79,7 +81,17 @@ def pooled(made: Federation, parts: Parts, coins: Coins | None = None) -> centra
     if coins is None:
         assert made.job.seed is not None
         coins = Coins(made.job.seed.encode())
-    return central.run(rows, made.job.k, start=made.job.seeding, coins=coins, max_rounds=made.job.max_rounds)
+    agreed = plan.of(made)
+    kind = kind_of(agreed)
+    return central.run(
+        rows,
+        made.job.k,
+        start=made.job.seeding,
+        coins=coins,
+        max_rounds=made.job.max_rounds,
+        empties=kind.empties,
+        draw_bits=kind.draw_bits(agreed),
+    )
 
 
 def check_labels(site: Local, parts: Parts) -> central.Central:
