@@ -202,6 +202,14 @@ def test_json_holds_everything(kits: Path, federation: Federation) -> None:
     }
 
 
+def test_who_compares_is_shown(kits: Path, federation: Federation) -> None:
+    with serving(kits / "server", Fake(reply(federation, "rounds", round=2, attempt=1, committee=["a", "c"]))):
+        assert json.loads(run(kits / "a", "--json").stdout)["committee"] == ["a", "c"]
+        shown = run(kits / "a").output
+    (line,) = [line for line in shown.splitlines() if "committee" in line]
+    assert "a, c" in line
+
+
 def test_a_failed_job_is_an_answer(kits: Path, federation: Federation) -> None:
     with serving(kits / "server", Fake(reply(federation, "failed", reason="b stopped\x1b[2J"))):
         result = run(kits / "a")
