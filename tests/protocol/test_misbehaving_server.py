@@ -335,7 +335,7 @@ def test_a_job_within_every_policy_ends_as_without_and_all_count_alike() -> None
     guards = {name: world.client(name).site.guard for name in world.scene.federation.roster}
     world.until(lambda: world.finished)
     world.check_labels()
-    rounds = world.server._phase.rounds
+    rounds = world.server._phase.asking
     assert rounds is not None
     assert rounds.leakage.text() == "distance directions given away: 3 of 3"
     assert [record.directions for record in rounds.records] == sorted(record.directions for record in rounds.records)

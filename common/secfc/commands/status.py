@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Client:
+class ClientStatus:
     """One client as the server sees it."""
 
     name: str
@@ -72,7 +72,7 @@ class Status:
     inertia: float | None
     changed: int
     seconds: float
-    clients: tuple[Client, ...]
+    clients: tuple[ClientStatus, ...]
     broken_links: tuple[str, ...]
     reason: str
     missing: tuple[str, ...]  # clients the job cannot go on without
@@ -188,7 +188,7 @@ def _from_reply(reply: pb.StatusReply) -> Status:
     if len(reply.clients) > wire.MAX_CLIENTS:
         raise Malformed("the server's status names more clients than there can be")
     clients = (
-        Client(messages.line(c.name), c.joined, c.connected, c.holds_shares, c.done, c.liar, c.shares_checked)
+        ClientStatus(messages.line(c.name), c.joined, c.connected, c.holds_shares, c.done, c.liar, c.shares_checked)
         for c in reply.clients
     )
     known = reply.HasField("inertia") and isfinite(reply.inertia)

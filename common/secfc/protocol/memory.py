@@ -41,10 +41,10 @@ from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.site import Secrets, Site
 from secfc.protocol.effects import Arrived, Effects, Load, Send, Started, Tick, Worked
 from secfc.protocol.parcels import Kind, Parcel, Whole, of_words, to_words
+from secfc.protocol.server.asking import Attempt
 from secfc.protocol.server.coordinator import Coordinator
 from secfc.protocol.server.inputs import Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.news import Cursor
-from secfc.protocol.server.rounds import Attempt
 
 Rows = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ _LONGEST = 1e6  # virtual seconds: nothing in one process takes that long
 
 
 @dataclass(frozen=True)
-class Round:
+class Answered:
     """One finished request: its number and step, who responded, and the assignment that follows from it."""
 
     number: int
@@ -77,7 +77,7 @@ class Result:
     inertia: float
     rounds: int
     converged: bool
-    history: list[Round] = field(repr=False)
+    history: list[Answered] = field(repr=False)
     slots: list[Positions] = field(repr=False)  # where each client's rows stand in `labels`; each knows its own only
     liars: tuple[int, ...] = ()
     centers: Centers | None = None  # only if they are opened
@@ -214,7 +214,7 @@ def run(
     positions: Sequence[Positions] | None = None,
     ids: Sequence[Ids] | None = None,
     choose: Callable[[int], Sequence[int]] | None = None,
-    observe: Callable[[Round], None] | None = None,
+    observe: Callable[[Answered], None] | None = None,
     tap: Callable[[Question, Uploads], None] | None = None,
     seeds: Sequence[bytes] | None = None,
     lie: Callable[[int, Question, Words], Words] | None = None,
@@ -252,7 +252,7 @@ def run(
         watch.history,
         slots,
         tuple(memory.federation.roster.index(name) for name in memory.server.job.liars),
-        _opened(memory, outcome.labels) if reveal_centers else None,
+        _opened_centers(memory, outcome.labels) if reveal_centers else None,
     )
 
 
@@ -263,12 +263,12 @@ class _Watch:
         self,
         memory: Memory,
         choose: Callable[[int], Sequence[int]] | None,
-        observe: Callable[[Round], None] | None,
+        observe: Callable[[Answered], None] | None,
         tap: Callable[[Question, Uploads], None] | None,
         lie: Callable[[int, Question, Words], Words] | None,
     ) -> None:
         self._memory, self._choose, self._observe, self._tap, self._lie = memory, choose, observe, tap, lie
-        self.history: list[Round] = []
+        self.history: list[Answered] = []
         self._attempt: Attempt | None = None
         self._uploads: Uploads = {}
         memory.alter, memory.asked = self._alter, self._asked
@@ -299,7 +299,7 @@ class _Watch:
 
     def _finished(self, attempt: Attempt, clustering: Clustering, record: Any) -> None:
         exact = clustering.state().inertia if record.inertia is not None else ""
-        done = Round(
+        done = Answered(
             record.number,
             Step(record.step),
             record.responders,
@@ -316,7 +316,7 @@ class _Watch:
             self._observe(done)
 
 
-def _opened(memory: Memory, labels: Labels) -> Centers:
+def _opened_centers(memory: Memory, labels: Labels) -> Centers:
     """The exact means of the final clusters, from everybody's values (ℓ+t would do; the others are checked)."""
     plan = memory.plan
     sizes = np.bincount(labels, minlength=plan.wishes.clusters).astype(np.int64)

@@ -55,7 +55,7 @@ class _Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Admission:
+class Examined:
     """A request that may be answered, if what it gives away is not too much."""
 
     asked: _Asked
@@ -147,7 +147,7 @@ class Guard:
 
     # --- checking ------------------------------------------------------------------------------------------------------
 
-    def examine(self, request: RoundRequest, labels: Labels) -> Admission | None:
+    def examine(self, request: RoundRequest, labels: Labels) -> Examined | None:
         """What answering a request for these labels would give away, to be counted and then admitted; None if it is the last
         request once more. Raises if no honest server asks that, or our policy forbids it; changes nothing."""
         question = _question(request)
@@ -161,16 +161,16 @@ class Guard:
         self._check_limits(request.number, labels, sizes)
         digest = request.assignment_digest.hex()
         asked = _Asked(request.number, request.attempt, question, digest, request.columns, seeds)
-        return Admission(asked, self._meter, labels if self._shows else None)
+        return Examined(asked, self._meter, labels if self._shows else None)
 
-    def admit(self, admission: Admission, counted: Leakage) -> None:
+    def admit(self, examined: Examined, counted: Leakage) -> None:
         """Take note of a request and of what it gives away, or raise Refused and change nothing. Pre-condition: nothing was
         admitted since it was examined."""
-        unseen = self._unseen_before(counted, admission.asked.number)
+        unseen = self._unseen_before(counted, examined.asked.number)
         now, most = self._with_unseen(counted, unseen + self._before), self.policy.max_directions
         if most is not None and now.count > most:
             raise Refused(f"{FILE}: max_directions = {most}, and this request would make it {now.count} of {now.total}")
-        self._meter, self._unseen, self._asked = counted, unseen, admission.asked
+        self._meter, self._unseen, self._asked = counted, unseen, examined.asked
 
     def _ordered(self, request: RoundRequest, question: str) -> bool:
         """Whether it is the last request once more; raises if it does not go on from there."""

@@ -12,7 +12,7 @@ from secfc.kmeans.coins import Coins
 from secfc.kmeans.lloyd import Clustering
 from secfc.privacy.leakage import Leakage
 from secfc.protocol import messages, start
-from secfc.protocol.server.rounds import Attempt, RoundRecord
+from secfc.protocol.server.asking import Attempt, RequestRecord
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Met:
 
 
 @dataclass
-class Job:
+class ServerJob:
     """See the module's docstring. `verify` raises unless a statement is signed by the certificate of the client it names."""
 
     federation: Federation
@@ -77,7 +77,7 @@ class Job:
     clustering: Callable[[int], Clustering] | None = (
         None  # for so many rows, in place of the job's seeding; in one process
     )
-    finished: Callable[[Attempt, Clustering, RoundRecord], None] | None = (
+    finished: Callable[[Attempt, Clustering, RequestRecord], None] | None = (
         None  # is shown every finished request; likewise
     )
     changes: int = 0  # grows with everything a follower may want to know

@@ -144,7 +144,7 @@ class Ending(Holds):
 
     def _conclude(self, gathering: Gathering, now: float, out: Effects) -> ClientPhase | None:
         try:
-            opened = gathering.opened()
+            opened = gathering.opened_centers()
         except (JobFailed, PeerError) as error:
             out.say(str(error), level=30)
         else:

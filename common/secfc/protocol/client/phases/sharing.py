@@ -23,10 +23,10 @@ from secfc.kmeans.coins import Coins
 from secfc.kmeans.distances import Labels
 from secfc.privacy import masks
 from secfc.protocol import messages, parcels, start
-from secfc.protocol.client.alignment import Alignment
 from secfc.protocol.client.phases.base import ClientPhase, Seated
 from secfc.protocol.client.site import SHARE_SECONDS, Desk, Met, Site
 from secfc.protocol.client.stages import Patience, Stage
+from secfc.protocol.client.unionstages import UnionStages
 from secfc.protocol.effects import Effects, Send, Work, Worked
 from secfc.protocol.messages import Phase, RoundRequest
 from secfc.protocol.parcels import Kind, Parcel
@@ -38,13 +38,13 @@ class Confirmed(Protocol):
     """What is left of confirming the union of IDs: a client that restarts asks once more."""
 
     @property
-    def alignment(self) -> Alignment: ...
+    def union(self) -> UnionStages: ...
 
     def tell_again(self, name: str, now: float) -> None: ...
 
 
 @dataclass
-class Table:
+class JobTable:
     """All rows of the job as they are known here."""
 
     coded: CodedRows = field(repr=False)
@@ -88,7 +88,7 @@ class Published:
 class Holds(Seated):
     """A phase in which the rows have their places: others may ask for shares they have lost."""
 
-    def __init__(self, desk: Desk, now: float, met: Met, table: Table, published: Published) -> None:
+    def __init__(self, desk: Desk, now: float, met: Met, table: JobTable, published: Published) -> None:
         super().__init__(desk, now, met)
         self.table, self.published = table, published
 
@@ -97,7 +97,7 @@ class Holds(Seated):
             case Kind.ASSIGNMENT if sender == SERVER:
                 return self.published.sink(parcel.name)
             case Kind.OPENED if sender == SERVER and self.table.confirmed is not None:
-                return self.table.confirmed.alignment.sink(parcel.name)
+                return self.table.confirmed.union.sink(parcel.name)
             case _ if sender == SERVER:
                 return None
             case Kind.SHARES:
@@ -110,14 +110,14 @@ class Holds(Seated):
 
     def _known(self) -> tuple[bytes, ...]:
         confirmed = self.table.confirmed
-        return (self.table.stage.id, *((confirmed.alignment.digest,) if confirmed else ()))
+        return (self.table.stage.id, *((confirmed.union.digest,) if confirmed else ()))
 
     def arrived(self, sender: str, parcel: Parcel, sink: Sink, now: float, out: Effects) -> ClientPhase | None:
         match parcel.kind:
             case Kind.ASSIGNMENT:
                 self.published.arrived(parcel.name)
             case Kind.OPENED if self.table.confirmed is not None:
-                self.table.confirmed.alignment.arrived(parcel.name)  # told again after a lost connection
+                self.table.confirmed.union.arrived(parcel.name)  # told again after a lost connection
             case Kind.SHARES:
                 self.table.stage.arrived(self.desk.site.peer(sender), out)
             case Kind.WANTED if parcel.name == self.table.stage.id:
@@ -153,7 +153,7 @@ class Holds(Seated):
 class Follows(Holds):
     """A phase in which requests may come: each is checked by the guard, whoever is asked, one after the other."""
 
-    def __init__(self, desk: Desk, now: float, met: Met, table: Table, published: Published) -> None:
+    def __init__(self, desk: Desk, now: float, met: Met, table: JobTable, published: Published) -> None:
         super().__init__(desk, now, met, table, published)
         self._requests: list[tuple[RoundRequest, Labels]] = []
         self._finished: messages.Finished | None = None
@@ -209,10 +209,10 @@ class Follows(Holds):
         asked = site.index in request.responders and not request.past
         if asked and not self.table.held:
             raise OutOfTurn("distances are wanted before all shares are here")
-        admission = site.guard.examine(request, labels)
-        if admission is not None:
+        examined = site.guard.examine(request, labels)
+        if examined is not None:
             self._due.add("count")
-            out.work.append(Work(("count", request, admission), admission.count))
+            out.work.append(Work(("count", request, examined), examined.count))
         if asked:
             if noted := self.noting(request):
                 out.put("noted", noted)
@@ -258,7 +258,7 @@ class Sharing(Follows):
 
     phase = Phase.SHARING
 
-    def __init__(self, desk: Desk, now: float, met: Met, table: Table, published: Published) -> None:
+    def __init__(self, desk: Desk, now: float, met: Met, table: JobTable, published: Published) -> None:
         super().__init__(desk, now, met, table, published)
         self._patience = Patience(max(SHARE_SECONDS, desk.site.patience), now)
 
@@ -317,7 +317,7 @@ def begin_sharing(desk: Desk, now: float, met: Met, confirmed: Confirmed | None)
     return Sharing(desk, now, met, table, Published(site, table.coded.rows))
 
 
-def _by_roster(desk: Desk, met: Met) -> Table:
+def _by_roster(desk: Desk, met: Met) -> JobTable:
     site, plan = desk.site, desk.site.plan
     edges = np.cumsum([0, *(member.rows for member in met.members)]).tolist()
     coded = CodedRows(plan.field, edges[-1], plan.length)
@@ -333,10 +333,10 @@ def _by_roster(desk: Desk, met: Met) -> Table:
         return site.keeps and met.members[owner].keeps
 
     stage = Stage(site.index, site.federation.roster, met.session, ids, layouts, site.share_set, put, lasting)
-    return Table(coded, places[site.index], stage)
+    return JobTable(coded, places[site.index], stage)
 
 
-def _by_slots(desk: Desk, confirmed: Confirmed) -> Table:
-    plan, alignment = desk.site.plan, confirmed.alignment
-    coded = CodedRows(plan.field, alignment.rows, plan.length)
-    return Table(coded, alignment.slots, alignment.rows_stage(desk.site.rows, coded), confirmed)
+def _by_slots(desk: Desk, confirmed: Confirmed) -> JobTable:
+    plan, union = desk.site.plan, confirmed.union
+    coded = CodedRows(plan.field, union.rows, plan.length)
+    return JobTable(coded, union.slots, union.rows_stage(desk.site.rows, coded), confirmed)

@@ -11,36 +11,36 @@ from secfc.protocol import messages, start
 from secfc.protocol.effects import Arrived, Effects, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Parcel
-from secfc.protocol.server.alignment import Alignment
-from secfc.protocol.server.job import Job, Member, Met
-from secfc.protocol.server.rounds import Rounds
+from secfc.protocol.server.asking import Asking
+from secfc.protocol.server.job import Member, Met, ServerJob
+from secfc.protocol.server.unionsums import UnionSums
 from secfc.protocol.transfer import Sink
 
 
 class JobPhase:
     """A phase. Methods that take an input return the phase that follows, or None to stay; effects go into `out`.
 
-    What a phase knows it has from the phase before; later phases know more: `met` from AGREEING on, `aligned` from UNION on
-    with private membership, `tossed` from CHECKING on, `rounds` from ROUNDS on.
+    What a phase knows it has from the phase before; later phases know more: `met` from AGREEING on, `union` from UNION on
+    with private membership, `tossed` from CHECKING on, `asking` from ROUNDS on.
     """
 
     phase: ClassVar[Phase]
     met: Met | None = None
-    aligned: Alignment | None = None
+    union: UnionSums | None = None
     tossed: Coins | None = None
-    rounds: Rounds | None = None
+    asking: Asking | None = None
 
-    def __init__(self, job: Job, now: float, before: JobPhase | None = None) -> None:
+    def __init__(self, job: ServerJob, now: float, before: JobPhase | None = None) -> None:
         """`before`: the phase that this one takes over from."""
         self.job, self.since = job, now
         if before is not None:
-            self.met, self.aligned, self.tossed, self.rounds = before.met, before.aligned, before.tossed, before.rounds
+            self.met, self.union, self.tossed, self.asking = before.met, before.union, before.tossed, before.asking
 
     @property
     def rows(self) -> int:
         """Rows of all clients that have joined; with private membership, once they are counted."""
         if self.job.plan.private:
-            return self.aligned.rows if self.aligned is not None else 0
+            return self.union.rows if self.union is not None else 0
         return sum(one.rows for one in self.job.introductions())
 
     # --- inputs --------------------------------------------------------------------------------------------------------
@@ -154,8 +154,8 @@ class Begun(JobPhase):
         """A client holds a share of every row. Raises unless they are those of this job and the coin is the promised one."""
         met, introduction = self.job.meet(), member.introduction
         names = [one.share_set for one in met.introductions]
-        if self.aligned is not None:
-            names = self.aligned.held(names)
+        if self.union is not None:
+            names = self.union.held(names)
         if report.digest != messages.holdings(met.session, names):
             raise Malformed("the share sets you hold are not those of this job; start the client again")
         if introduction is None:
@@ -171,7 +171,7 @@ class Failed(JobPhase):
 
     phase = Phase.FAILED
 
-    def __init__(self, job: Job, now: float, before: JobPhase, error: SecfcError) -> None:
+    def __init__(self, job: ServerJob, now: float, before: JobPhase, error: SecfcError) -> None:
         super().__init__(job, now, before)
         self.error = error
 

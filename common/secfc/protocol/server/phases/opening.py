@@ -9,11 +9,11 @@ from secfc.protocol.effects import Arrived, Effects, Work, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.server import records
-from secfc.protocol.server.alignment import Alignment
-from secfc.protocol.server.job import Job, Member, Met
+from secfc.protocol.server.job import Member, Met, ServerJob
 from secfc.protocol.server.phases.base import Begun, JobPhase
 from secfc.protocol.server.phases.rounds import RoundsPhase
 from secfc.protocol.server.sums import Parts
+from secfc.protocol.server.unionsums import UnionSums
 from secfc.protocol.transfer import Sink
 
 
@@ -113,31 +113,31 @@ class Union(Begun):
     phase = Phase.UNION
     takes_held = False
 
-    def __init__(self, job: Job, now: float, before: JobPhase) -> None:
+    def __init__(self, job: ServerJob, now: float, before: JobPhase) -> None:
         super().__init__(job, now, before)
-        self._alignment = self.aligned = Alignment(job.plan, job.meet().session)
+        self._union = self.union = UnionSums(job.plan, job.meet().session)
 
     def sink(self, sender: str, parcel: Parcel) -> Sink | None:
-        aligned = self._alignment
-        if parcel.kind is not Kind.SUM or parcel.name != aligned.context:
+        union = self._union
+        if parcel.kind is not Kind.SUM or parcel.name != union.context:
             return None
-        return aligned.sink(self.job.index(sender))
+        return union.sink(self.job.index(sender))
 
     def arrived(self, given: Arrived, sink: Sink, now: float, out: Effects) -> JobPhase | None:
-        if (opening := self._alignment.take_work()) is not None:
-            out.work.append(Work(("open", self._alignment.step), opening.run))
+        if (opening := self._union.take_work()) is not None:
+            out.work.append(Work(("open", self._union.step), opening.run))
         return None
 
     def worked(self, given: Worked, now: float, out: Effects) -> JobPhase | None:
-        aligned = self._alignment
-        if given.name != ("open", aligned.step):
+        union = self._union
+        if given.name != ("open", union.step):
             return None
-        out.put(f"opened/{aligned.step:06d}", records.aligned_to(given.result))
-        aligned.complete(given.result)
-        return Sharing(self.job, now, self) if aligned.finished else None
+        out.put(f"opened/{union.step:06d}", records.shown_to(given.result))
+        union.complete(given.result)
+        return Sharing(self.job, now, self) if union.finished else None
 
     def missing(self) -> tuple[str, ...]:
-        return tuple(self.job.names[j] for j in self._alignment.missing())
+        return tuple(self.job.names[j] for j in self._union.missing())
 
     def tick(self, now: float, out: Effects) -> JobPhase | None:
         waited = now - self.since
@@ -174,7 +174,7 @@ class Checking(Begun):
 
     phase = Phase.CHECKING
 
-    def __init__(self, job: Job, now: float, before: JobPhase) -> None:
+    def __init__(self, job: ServerJob, now: float, before: JobPhase) -> None:
         super().__init__(job, now, before)
         met = job.meet()
         self._purpose = verification.purpose(job.plan, met.session, job.tossed(met))

@@ -47,7 +47,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class RoundRecord:
+class RequestRecord:
     """What `result.json` says of a finished request.
 
     Its time is compute + transport (both of the responder that was done first) + waiting (for the other responders)
@@ -71,14 +71,14 @@ class RoundRecord:
 
 
 @dataclass(frozen=True)
-class Found:
+class Solved:
     """What the work of a round's end brings: the answer, or who lies, and the meter after it."""
 
     result: Any
     leakage: Leakage
 
 
-class Rounds:
+class Asking:
     """See the module's docstring."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Rounds:
         kind = kind_of(plan)
         self.plan, self.clustering = plan, clustering
         self.attempt: Attempt | None = None
-        self.records: list[RoundRecord] = []
+        self.records: list[RequestRecord] = []
         self.leakage = leakage or Leakage(
             clustering.rows, plan.wishes.features, plan.segments if kind.shows_segments else 1
         )
@@ -184,14 +184,14 @@ class Rounds:
         self._working = True
         leakage, question = self.leakage, attempt.question
 
-        def work() -> Found:
+        def work() -> Solved:
             result = run()
             told = isinstance(result, Answer) and self._shows
-            return Found(result, leakage.after(question.labels, question.columns) if told else leakage)
+            return Solved(result, leakage.after(question.labels, question.columns) if told else leakage)
 
         return ("round", *attempt.name), work
 
-    def worked(self, found: Found) -> Answer | Lies | None:
+    def worked(self, found: Solved) -> Answer | Lies | None:
         """What the exchange makes of it; None if more is to come."""
         self._working = False
         return self._attempt().exchange.worked(found.result)
@@ -200,7 +200,7 @@ class Rounds:
         """The work found liars: the attempt counts for nothing, and the same question is to be asked again."""
         self.attempt = None
 
-    def complete(self, answer: Answer, found: Found, decode_seconds: float, now: float) -> RoundRecord:
+    def complete(self, answer: Answer, found: Solved, decode_seconds: float, now: float) -> RequestRecord:
         """Take the answer over and publish the assignment that follows."""
         attempt = self._attempt()
         progress = self.clustering.absorb(answer)
@@ -217,11 +217,11 @@ class Rounds:
             raise OutOfTurn("nothing is asked now")
         return self.attempt
 
-    def _record(self, attempt: Attempt, progress: Progress, decode_seconds: float, now: float) -> RoundRecord:
+    def _record(self, attempt: Attempt, progress: Progress, decode_seconds: float, now: float) -> RequestRecord:
         loss = progress.inertia
         first = min(attempt.arrived, key=lambda j: attempt.arrived[j])
         compute = attempt.compute.get(first, 0.0)
-        return RoundRecord(
+        return RequestRecord(
             number=attempt.question.number,
             step=progress.step.value,
             attempts=attempt.number - self._before,
@@ -248,7 +248,7 @@ class Rounds:
         if key not in self._encoded:
             self._encoded[key] = assignments.encode(labels, self.clustering.clusters, base[1] if base else None)
         data = self._encoded[key]
-        return told(session, Kind.ASSIGNMENT, (version, key if assignments.is_change(data) else 0), data)
+        return told_parcel(session, Kind.ASSIGNMENT, (version, key if assignments.is_change(data) else 0), data)
 
     def request(self, seconds_left: float) -> messages.RoundRequest | None:
         """What clients are asked now."""
@@ -266,7 +266,7 @@ class Rounds:
         )
 
 
-def told(session: bytes, kind: Kind, name: tuple[int, int], data: bytes) -> Iterator[messages.Piece]:
+def told_parcel(session: bytes, kind: Kind, name: tuple[int, int], data: bytes) -> Iterator[messages.Piece]:
     """A parcel that the server tells, in pieces."""
     parcel = Parcel(session, kind, parcels.pair_name(*name))
     return (messages.Piece(parcel, offset, len(data), piece) for offset, piece in pieces(parcels.Whole(data)))
