@@ -168,10 +168,10 @@ class Coordinator:
                 if member.instance == given.instance:
                     member.connected, member.seen = False, now
             case Reported():
-                member = self.job.process(given.sender, given.instance)
+                self.job.process(given.sender, given.instance)
                 if isinstance(given.report, messages.Unreachable) and given.report.peer not in self.job.members:
                     raise Malformed("the unreachable client is not in the roster")
-                return self._phase.reported(given.sender, member, given.report, now, out)
+                return self._phase.reported(given.sender, given.report, now, out)
             case Worked():
                 return self._worked(given, now, out)
         return None
@@ -199,7 +199,7 @@ class Coordinator:
         if isinstance(self._phase, Joining):
             if join.begun:
                 raise NoSuchJob("a new job begins here, and your secrets have served another")
-            self._phase.joined(sender, member, introduction, out)
+            self._phase.joined(sender, introduction)
         elif member.introduction is None or not self._same(member.introduction, introduction):
             if member.done:
                 raise OutOfTurn(f"this job is finished and {sender} has its labels; a new one needs secfc-server --new")
@@ -228,7 +228,10 @@ class Coordinator:
         member.seen = now
         if not whole or (given.total and sink.received == before):
             return None
-        self.job.touch()
+        if (
+            self.phase is not Phase.ROUNDS
+        ):  # in which nobody is told who has answered: every follower would be woken for nothing
+            self.job.touch()
         return self._phase.arrived(given, sink, now, out)
 
     def _sink(self, sender: str, parcel: Parcel) -> Sink:

@@ -54,8 +54,7 @@ def news(phase: JobPhase, sender: str, cursor: Cursor, now: float) -> list[messa
     if isinstance(phase, Finished) and not cursor.ended:
         cursor.ended = True
         out.append(phase.told())
-    now_waiting = waiting(phase, sender)
-    if (phase.phase in _BEFORE_ROUNDS or phase.short) and now_waiting != cursor.waiting:
+    if (phase.phase in _BEFORE_ROUNDS or phase.short) and (now_waiting := waiting(phase, sender)) != cursor.waiting:
         cursor.waiting = now_waiting
         out.append(now_waiting)
     return out
