@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
-from grpc import aio
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -178,10 +177,8 @@ def _channel(kit: Kit) -> admission.Channel:
 
 
 async def _ask(channel: admission.Channel, timeout: float) -> Status:
-    try:
+    with rpc.link("the server"):
         return _from_reply(await CoordinatorStub(channel).Status(pb.StatusRequest(), timeout=timeout))
-    except aio.AioRpcError as error:
-        raise rpc.error_of(error, "the server") from error
 
 
 def _from_reply(reply: pb.StatusReply) -> Status:

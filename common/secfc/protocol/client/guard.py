@@ -177,14 +177,14 @@ class Guard:
         now, last = (request.number, request.attempt), (self._asked.number, self._asked.attempt)
         if now < last or request.number < 1:
             raise WentBack(
-                "the server goes back to an earlier round, and this client answers none twice; if its journal is an old "
+                "the server goes back to an earlier request, and this client answers none twice; if its journal is an old "
                 "copy, this job is over: begin a new one with secfc-server --new, then start the clients again"
             )
         self._check_first(request)
         if now == last and question != self._asked.question:
-            raise OutOfTurn(f"the server asks something else than before as round {now[0]}, attempt {now[1]}")
+            raise OutOfTurn(f"the server asks something else than before as request {now[0]}, attempt {now[1]}")
         if now[0] == last[0] and request.assignment_digest.hex() != self._asked.assignment:
-            raise OutOfTurn(f"the server repeats round {now[0]} with another assignment")
+            raise OutOfTurn(f"the server repeats request {now[0]} with another assignment")
         return now == last
 
     def _check_first(self, request: RoundRequest) -> None:
@@ -199,7 +199,7 @@ class Guard:
             )
         whole = tuple(np.flatnonzero(sizes).tolist())
         if request.number == self._asked.number and columns not in (self._asked.columns, whole):
-            raise OutOfTurn(f"the server repeats round {request.number} with other columns")
+            raise OutOfTurn(f"the server repeats request {request.number} with other columns")
         seeding = request.number <= self._seeds_due
         if seeding and columns not in ((request.number - 1,), whole):
             raise Malformed("while seeding, the distances to the newest row are asked for, or to all")
@@ -214,7 +214,7 @@ class Guard:
         measured = 0 if self._shows else 1  # one request more, for the inertia
         if number > seeding_requests(self._federation) + self._federation.job.max_rounds + measured:
             raise OutOfTurn(
-                f"round {number} is beyond max_rounds = {self._federation.job.max_rounds} of federation.toml"
+                f"request {number} is beyond max_rounds = {self._federation.job.max_rounds} of federation.toml"
             )
         if number > due:
             leaves_out = self._federation.job.seeding == "separation" and number == due + 2

@@ -47,8 +47,8 @@ from secfc.protocol.client.inputs import Input, Linked, Lost, Sent, Stop, Told, 
 from secfc.protocol.client.past import Past
 from secfc.protocol.client.phases.base import ClientPhase, Ended, Seated
 from secfc.protocol.client.phases.ending import Leaving
+from secfc.protocol.client.phases.following import Holds, JobTable
 from secfc.protocol.client.phases.opening import Joining
-from secfc.protocol.client.phases.sharing import Holds, JobTable
 from secfc.protocol.client.site import Desk, Site
 from secfc.protocol.effects import Arrived, Drop, Effects, Send, Started, Tick, Worked
 from secfc.protocol.messages import Phase
@@ -302,9 +302,7 @@ class Participant:
             case Unavailable():
                 self._try_again(error, now, out)
                 return None
-            case Malformed() if (
-                not self._begun
-            ):  # turned away at the door: no job is under way, and other rows may come
+            case Malformed() if not self._begun:  # turned away at the door: no job is under way, other rows may come
                 out.keep.clear()
                 out.keep.append(Drop("joined"))
         raise error

@@ -52,9 +52,7 @@ class Stage:
         self._me, self._names, self._session, self.ids = me, names, session, tuple(ids)
         self._layouts, self._shares, self._put, self._lasting = layouts, shares, put, lasting
         self._arriving: dict[int, GatheredWords] = {}
-        self._queue: list[
-            tuple[int, Words | None]
-        ] = []  # complete, kept, not used yet; None: our own, still to be made
+        self._queue: list[tuple[int, Words | None]] = []  # complete, kept, not used yet; None: ours, not made yet
         self._busy = False
         self._held: set[int] = set()
         self._restoring: set[int] = set()  # whose shares are being looked for on our disk

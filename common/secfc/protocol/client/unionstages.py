@@ -23,6 +23,7 @@ from secfc.coding.field import Layout, Words
 from secfc.coding.sharing import CodedRows, Shares, SlotShares
 from secfc.coding.summing import Sum
 from secfc.errors import JobFailed, Malformed, OutOfTurn, WrongSender
+from secfc.framing import framed
 from secfc.privacy import identifiers, union
 from secfc.privacy.identifiers import ID_BYTES, Ids
 from secfc.protocol import messages, parcels
@@ -123,7 +124,7 @@ class UnionStages:
         """What was opened; True if there is a new stage with it. What is known already is compared."""
         if left > self._plan.wishes.max_rows or len(data) % ID_BYTES:
             raise Malformed("an opened sum leaves more rows than there can be, or a part of an ID")
-        digest = hashlib.sha256(b"%d|%d|" % (step, left) + data).digest()
+        digest = hashlib.sha256(framed(b"secfc/v1/opened", b"%d,%d" % (step, left), data)).digest()
         for seen in (self.opened, self._seen):
             if step < len(seen) and seen[step] != digest:
                 raise WrongSender("the server shows another opened sum than before; it is not honest")

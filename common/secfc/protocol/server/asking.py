@@ -163,17 +163,17 @@ class Asking:
             raise OutOfTurn(f"request {name[0]}, attempt {name[1]} is over; follow the job for the current one")
         return self.attempt.exchange.sink(client, rest)
 
-    def arrived(self, client: int, parcel: Parcel, now: float) -> None:
-        """A message is here whole."""
+    def arrived(self, client: int, parcel: Parcel, seconds: float, now: float) -> float | None:
+        """A message is here whole. `seconds`: how long its sender says that it has computed. Returns how long the client took
+        if it was the last one due from it."""
         attempt = self._attempt()
+        if isfinite(seconds) and seconds > 0:
+            attempt.compute.setdefault(client, min(seconds, 86400.0))
         attempt.exchange.arrived(client, parcel.name[len(parcels.attempt_name(0, 0)) :])
-        if client not in attempt.exchange.missing():
-            attempt.arrived.setdefault(client, now)
-
-    def computed(self, client: int, seconds: float) -> None:
-        """How long a responder says it has computed."""
-        if self.attempt is not None and isfinite(seconds) and seconds > 0:
-            self.attempt.compute.setdefault(client, min(seconds, 86400.0))
+        if client in attempt.exchange.missing() or client in attempt.arrived:
+            return None
+        attempt.arrived[client] = now
+        return now - attempt.started
 
     def due(self) -> tuple[tuple[Any, ...], Callable[[], Any]] | None:
         """Heavy computing that can begin now, and its name; handed out once."""
@@ -191,17 +191,18 @@ class Asking:
 
         return ("round", *attempt.name), work
 
-    def worked(self, found: Solved) -> Answer | Lies | None:
-        """What the exchange makes of it; None if more is to come."""
+    def worked(self, found: Solved, seconds: float, now: float) -> RequestRecord | Lies | None:
+        """Take over what the work found, and publish the assignment that follows from an answer. If somebody lied, the
+        attempt counts for nothing, and the same question is to be asked again; None: more is to come."""
         self._working = False
-        return self._attempt().exchange.worked(found.result)
+        result = self._attempt().exchange.worked(found.result)
+        if isinstance(result, Answer):
+            return self._complete(result, found, seconds, now)
+        if result is not None:
+            self.attempt = None
+        return result
 
-    def discard(self) -> None:
-        """The work found liars: the attempt counts for nothing, and the same question is to be asked again."""
-        self.attempt = None
-
-    def complete(self, answer: Answer, found: Solved, decode_seconds: float, now: float) -> RequestRecord:
-        """Take the answer over and publish the assignment that follows."""
+    def _complete(self, answer: Answer, found: Solved, decode_seconds: float, now: float) -> RequestRecord:
         attempt = self._attempt()
         progress = self.clustering.absorb(answer)
         self.leakage = found.leakage

@@ -9,7 +9,7 @@ from secfc.protocol.effects import Arrived, Effects, Work, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.server import records
-from secfc.protocol.server.job import Member, Met, ServerJob
+from secfc.protocol.server.job import Met, ServerJob
 from secfc.protocol.server.phases.base import Begun, JobPhase
 from secfc.protocol.server.phases.rounds import RoundsPhase
 from secfc.protocol.server.sums import Parts
@@ -22,7 +22,7 @@ class Joining(JobPhase):
 
     phase = Phase.JOINING
 
-    def joined(self, sender: str, member: Member, introduction: messages.Introduction, out: Effects) -> None:
+    def joined(self, sender: str, introduction: messages.Introduction) -> None:
         """Raise unless this introduction fits those that are here."""
         job, others = self.job, [one for one in self.job.introductions() if one.name != sender]
         if job.plan.private and introduction.rows:
@@ -36,11 +36,10 @@ class Joining(JobPhase):
         if different := [one.name for one in others if one.features != introduction.features]:
             raise Malformed(messages.other_features(sender, different))
 
-    def reported(
-        self, sender: str, member: Member, report: messages.Report, now: float, out: Effects
-    ) -> JobPhase | None:
-        following = super().reported(sender, member, report, now, out)
+    def reported(self, sender: str, report: messages.Report, now: float, out: Effects) -> JobPhase | None:
+        following = super().reported(sender, report, now, out)
         if isinstance(report, messages.Stopped):
+            member = self.job.members[sender]
             member.introduction, member.instance = None, b""
         return following
 
@@ -63,10 +62,7 @@ class Joining(JobPhase):
         return tuple(name for name, member in self.job.members.items() if member.introduction is None)
 
     def tick(self, now: float, out: Effects) -> JobPhase | None:
-        waited = now - self.since
-        if waited <= self.job.deadlines.join:
-            return None
-        return self.give_up(f"after {waited:.0f} s these have not joined: {self.job.named(self.missing())}", now)
+        return self._overdue(self.job.deadlines.join, "have not joined", now)
 
 
 class Agreeing(JobPhase):
@@ -78,12 +74,11 @@ class Agreeing(JobPhase):
         """A job that goes on may have all signatures."""
         return self._if_agreed(now)
 
-    def reported(
-        self, sender: str, member: Member, report: messages.Report, now: float, out: Effects
-    ) -> JobPhase | None:
+    def reported(self, sender: str, report: messages.Report, now: float, out: Effects) -> JobPhase | None:
         if not isinstance(report, messages.Agreed):
-            return super().reported(sender, member, report, now, out)
-        self.check_agreement(sender, report)
+            return super().reported(sender, report, now, out)
+        self._check_agreement(sender, report)
+        member = self.job.members[sender]
         if member.agreed is None:
             member.agreed = report
             out.put(f"agreed/{sender}", records.agreed_to(report))
@@ -99,12 +94,7 @@ class Agreeing(JobPhase):
         return tuple(name for name, member in self.job.members.items() if member.agreed is None)
 
     def tick(self, now: float, out: Effects) -> JobPhase | None:
-        waited = now - self.since
-        if waited <= self.job.deadlines.join:
-            return None
-        return self.give_up(
-            f"after {waited:.0f} s these have not signed the session: {self.job.named(self.missing())}", now
-        )
+        return self._overdue(self.job.deadlines.join, "have not signed the session", now)
 
 
 class Union(Begun):
@@ -140,11 +130,7 @@ class Union(Begun):
         return tuple(self.job.names[j] for j in self._union.missing())
 
     def tick(self, now: float, out: Effects) -> JobPhase | None:
-        waited = now - self.since
-        if waited <= self.job.deadlines.share:
-            return None
-        late = f"after {waited:.0f} s these have not given their share of a sum: {self.job.named(self.missing())}"
-        return self.give_up("; ".join([late, *self.job.broken_links()]), now)
+        return self._overdue(self.job.deadlines.share, "have not given their share of a sum", now)
 
 
 class Sharing(Begun):
@@ -162,11 +148,7 @@ class Sharing(Begun):
         return tuple(name for name, member in self.job.members.items() if not member.ready)
 
     def tick(self, now: float, out: Effects) -> JobPhase | None:
-        waited = now - self.since
-        if waited <= self.job.deadlines.share:
-            return None
-        late = f"after {waited:.0f} s these do not hold all shares or are gone: {self.job.named(self.missing())}"
-        return self.give_up("; ".join([late, *self.job.broken_links()]), now)
+        return self._overdue(self.job.deadlines.share, "do not hold all shares or are gone", now)
 
 
 class Checking(Begun):
@@ -205,9 +187,4 @@ class Checking(Begun):
         return tuple(self.job.names[j] for j in self._parts.missing())
 
     def tick(self, now: float, out: Effects) -> JobPhase | None:
-        waited = now - self.since
-        if waited <= self.job.deadlines.share:
-            return None
-        return self.give_up(
-            f"after {waited:.0f} s these have not given their part of the check: {self.job.named(self.missing())}", now
-        )
+        return self._overdue(self.job.deadlines.share, "have not given their part of the check", now)

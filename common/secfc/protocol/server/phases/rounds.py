@@ -9,7 +9,7 @@ import numpy as np
 
 from secfc.agreement.federation import SERVER
 from secfc.errors import JobFailed, Malformed, OutOfTurn, SecfcError
-from secfc.kmeans.lloyd import Answer, Clustering, State
+from secfc.kmeans.lloyd import Clustering, State
 from secfc.privacy import identifiers
 from secfc.privacy.centers import Centers, needed
 from secfc.privacy.gathering import Gathering
@@ -20,8 +20,8 @@ from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.rounds.kinds import Lies
 from secfc.protocol.server import records
-from secfc.protocol.server.asking import Asking, Solved
-from secfc.protocol.server.job import Member, ServerJob
+from secfc.protocol.server.asking import Asking, RequestRecord, Solved
+from secfc.protocol.server.job import ServerJob
 from secfc.protocol.server.phases.base import Begun, JobPhase
 from secfc.protocol.transfer import Gathered, Sink
 
@@ -89,7 +89,7 @@ class RoundsPhase(Begun):
         short, need = now - self._short_since, self.job.plan.asked(len(self.job.liars))[0]
         if short <= self.job.deadlines.round:
             return None
-        return self.give_up(
+        return self._give_up(
             f"after {short:.0f} s fewer than {need} clients are ready; missing: {self.job.named(self.missing())}", now
         )
 
@@ -116,7 +116,7 @@ class RoundsPhase(Begun):
         quick = [n for n in names if members[n].ready and n not in (*late, *self.job.liars)]
         replaceable = len(quick) >= self.job.plan.asked(len(self.job.liars))[0]
         if waited > limits.round and not replaceable:
-            return self.give_up(f"no answer to request {attempt.question.number} from: {', '.join(late)}", now)
+            return self._give_up(f"no answer to request {attempt.question.number} from: {', '.join(late)}", now)
         if gone or (replaceable and waited > self._patience(quick)):
             for name in late:  # whoever kept us waiting is asked last from now on
                 members[name].pace = max(members[name].pace, waited)
@@ -133,12 +133,9 @@ class RoundsPhase(Begun):
         return self._asking.sink(self.job.index(sender), parcel)
 
     def arrived(self, given: Arrived, sink: Sink, now: float, out: Effects) -> JobPhase | None:
-        member, attempt, client = self.job.members[given.sender], self._asking.attempt, self.job.index(given.sender)
+        member, client = self.job.members[given.sender], self.job.index(given.sender)
         member.uploaded_bytes += given.total
-        self._asking.computed(client, given.seconds)
-        self._asking.arrived(client, given.parcel, now)
-        if attempt is not None and attempt.arrived.get(client) == now:
-            taken = now - attempt.started
+        if (taken := self._asking.arrived(client, given.parcel, given.seconds, now)) is not None:
             member.pace = (member.pace + taken) / 2 if member.pace else taken
         self._work(out)
         return None
@@ -161,30 +158,26 @@ class RoundsPhase(Begun):
         attempt, found = self._asking.attempt, given.result
         if attempt is None or given.name != ("round", *attempt.name) or not isinstance(found, Solved):
             return None
-        match self._asking.worked(found):
+        before = self._asking.leakage
+        match self._asking.worked(found, given.seconds, now):
             case None:
                 self._work(out)
             case Lies(clients):
-                return self._discard([self.job.names[j] for j in clients], now, out)
-            case answer:
-                return self._advance(answer, found, given.seconds, now, out)
+                return self._lied([self.job.names[j] for j in clients], now, out)
+            case record:
+                if found.leakage is not before:
+                    out.put("leakage", self.job.meet().share_sets + found.leakage.to_bytes())
+                return self._advance(record, now, out)
         return None
 
-    def _advance(self, answer: Answer, found: Solved, seconds: float, now: float, out: Effects) -> JobPhase | None:
-        before, met, attempt = self._asking.leakage, self.job.meet(), self._asking.attempt
-        record = self._asking.complete(answer, found, seconds, now)
+    def _advance(self, record: RequestRecord, now: float, out: Effects) -> JobPhase | None:
         out.put("state", records.state_to(self._asking.clustering.state()))
         out.put(f"record/{record.number:09d}", records.record_to(record))
-        if found.leakage is not before:
-            out.put("leakage", met.share_sets + found.leakage.to_bytes())
         self._short_since = None
         self.job.touch()
-        if self.job.finished is not None and attempt is not None:
-            self.job.finished(attempt, self._asking.clustering, record)
         return Finished(self.job, now, self) if self._asking.done else self._ask(now)
 
-    def _discard(self, liars: Sequence[str], now: float, out: Effects) -> JobPhase | None:
-        self._asking.discard()
+    def _lied(self, liars: Sequence[str], now: float, out: Effects) -> JobPhase | None:
         if not set(liars) <= set(self.job.suspects(liars)):  # others were left out while the work was done
             return self.fail(
                 JobFailed(f"more clients send wrong distances than liars = {self.job.plan.wishes.liars}"), now
@@ -227,17 +220,15 @@ class Finished(Begun):
         """The final assignment."""
         return self._asking.clustering.labels
 
-    def reported(
-        self, sender: str, member: Member, report: messages.Report, now: float, out: Effects
-    ) -> JobPhase | None:
+    def reported(self, sender: str, report: messages.Report, now: float, out: Effects) -> JobPhase | None:
         match report:
             case messages.Done():
-                member.done = True
+                self.job.members[sender].done = True
                 out.put(f"done/{sender}")
             case messages.Refused():  # nothing is asked of it any more
                 pass
             case _:
-                return super().reported(sender, member, report, now, out)
+                return super().reported(sender, report, now, out)
         return None
 
     def missing(self) -> tuple[str, ...]:
@@ -263,10 +254,8 @@ class Finished(Begun):
         if kind is Kind.IDS:
             self.published[given.sender] = self._owned(data)
             out.put(f"published/{given.sender}", data)
-        elif (
-            self._centers is not None and self.job.index(given.sender) not in self._centers.answered
-        ):  # the first counts
-            self._centers.take(self.job.index(given.sender), data)
+        elif self._centers is not None and (client := self.job.index(given.sender)) not in self._centers.answered:
+            self._centers.take(client, data)  # the first counts
             out.put(f"centers/{given.sender}", data)
         return None
 
