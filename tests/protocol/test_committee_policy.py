@@ -45,7 +45,9 @@ def test_any_site_ends_a_job_in_which_others_compare(name: str) -> None:
     """Members, other responders and clients that are not asked at all: the distances are those of their rows too."""
     free = world({})
     assert free.server.phase is Phase.FINISHED
-    members = [AGREED.roster[j] for j in free.server._phase.rounds.committee]  # type: ignore[union-attr]
+    outcome = free.server.snapshot(free.now).outcome
+    assert outcome is not None
+    members = outcome.committee
     assert len(members) == 2
     allowed = tuple(one for one in AGREED.roster if one != members[1])
     ended = world({name: Policy(committee=allowed)})
