@@ -26,7 +26,7 @@ from secfc.kmeans.distances import Labels
 from secfc.privacy.sealed import inertia, rounds, seeding
 from secfc.privacy.sealed.context import Context, Line, Purse
 from secfc.privacy.sealed.halves import Half
-from secfc.privacy.sealed.messages import Kind, Message, Outgoing, Talk
+from secfc.privacy.sealed.messages import OF_MEMBERS, Message, Outgoing, Talk
 from secfc.privacy.sealed.questions import Answer, Inertia, Lloyd, Question, Seed, places
 from secfc.privacy.sealed.referee import Referee
 from secfc.privacy.sealed.seeding import Outcome, Split
@@ -52,7 +52,7 @@ class Kept:
 class ServerHalf(Half):
     """One attempt at one question, at the server. `seeds[j]` is what it shares with member j in this epoch."""
 
-    _senders = frozenset({Kind.TEST, Kind.COUNTS, Kind.SELECTED, Kind.TURNS, Kind.BETA, Kind.VALUE})
+    _senders = OF_MEMBERS
 
     def __init__(self, terms: Terms, question: Question, context: Context, seeds: Sequence[bytes], kept: Kept) -> None:
         super().__init__(terms, question, context)

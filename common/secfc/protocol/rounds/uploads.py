@@ -103,7 +103,9 @@ class UploadsServer:
     def lost(self, client: int) -> bool:
         return False
 
-    def ask(self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int) -> ServerExchange:
+    def ask(
+        self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int, quickest: Sequence[int]
+    ) -> ServerExchange:
         shape = self._plan.shape(len(question.labels), question.sizes, question.columns)
         return _Exchange(question, self._decoder(self._plan, shape, responders), self._distances, liars_left)
 
