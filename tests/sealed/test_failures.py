@@ -20,6 +20,7 @@ from secfc.protocol.parcels import Kind, Parcel, Whole
 from secfc.protocol.rounds import sealing
 from secfc.protocol.rounds.sealed_server import SealedServer
 from secfc.protocol.rounds.sealing import CHECK, SEED, Detail
+from secfc.protocol.server.job import Deadlines
 from tests.simulation.scene import Scene, deal, make_federation
 from tests.simulation.world import Process, World
 
@@ -29,11 +30,11 @@ HEAD = len(parcels.attempt_name(0, 0))
 class Watched:
     """A job of five clients, three of which respond and two of those compare; and every request that was told."""
 
-    def __init__(self, seed: int = 3, **settings: Any) -> None:
+    def __init__(self, seed: int = 3, *, lost: float = Deadlines.lost, **settings: Any) -> None:
         wishes = {"uploads": "sealed", "seeding": "random", "dropouts": 2} | settings
         clients = 3 + int(wishes["dropouts"])  # type: ignore[call-overload]
         scene = Scene(make_federation(clients, **wishes), tuple(deal(seed, [10] * clients)))
-        self.world = World(scene, seed)
+        self.world = World(scene, seed, deadlines=Deadlines(lost=lost))
         self.world.tell, self.world.alter = self._tell, self._alter
         self.told: dict[tuple[int, int], RoundRequest] = {}
         self.hear: Callable[[str, messages.Event], messages.Event] = lambda _, event: event
@@ -298,7 +299,7 @@ def slowed(job: Watched, seconds: float) -> None:
 
 def test_after_a_lost_connection_the_same_bytes_come_again() -> None:
     """To a member and from it, and its answers count once."""
-    job = Watched(dropouts=0)
+    job = Watched(dropouts=0, lost=60.0)
     slowed(job, 25.0)
     cut = cut_when(job, lambda _, event: dealt(event, Said.DIGITS))
     told: dict[tuple[Any, ...], bytes] = {}
@@ -329,7 +330,7 @@ def test_after_a_lost_connection_the_same_bytes_come_again() -> None:
 @pytest.mark.parametrize("kinds", [(), (Said.DIGITS,), (Said.BITS,), (Said.TOLD,)])
 def test_a_server_that_deals_other_data_under_one_name_is_refused(kinds: tuple[Said, ...]) -> None:
     """It could learn the difference of two plaintexts under one stream. The member refuses, and the job ends."""
-    job = Watched(dropouts=0, k=3)
+    job = Watched(dropouts=0, lost=60.0)
     slowed(job, 25.0)
     cut = cut_when(job, lambda _, event: dealt(event, *kinds))
     seen: set[tuple[Any, ...]] = set()
