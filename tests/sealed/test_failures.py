@@ -76,7 +76,7 @@ class Watched:
 
     @property
     def epoch(self) -> Any:
-        rounds = self.world.server._phase.rounds
+        rounds = self.world.server._phase.asking
         return None if rounds is None else rounds._half._epoch  # type: ignore[attr-defined]
 
     def finish(self) -> None:
@@ -397,7 +397,7 @@ def test_a_server_tells_the_seed_again_in_every_attempt_of_an_epoch() -> None:
     """A member that was cut off may not have got it, though all members have one key."""
     job = Watched()
     job.agreed(2)
-    rounds = job.world.server._phase.rounds
+    rounds = job.world.server._phase.asking
     assert rounds is not None
     half = rounds._half
     assert isinstance(half, SealedServer)

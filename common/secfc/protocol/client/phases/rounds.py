@@ -14,7 +14,7 @@ from secfc.kmeans.distances import Labels
 from secfc.privacy import verification
 from secfc.protocol import messages, parcels
 from secfc.protocol.client.phases.base import ClientPhase
-from secfc.protocol.client.phases.sharing import Follows
+from secfc.protocol.client.phases.following import Follows
 from secfc.protocol.client.site import Desk
 from secfc.protocol.effects import Effects, Send, Work, Worked
 from secfc.protocol.messages import Phase, RoundRequest
