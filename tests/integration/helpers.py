@@ -79,7 +79,10 @@ def pooled(made: Federation, parts: Parts, coins: Coins | None = None) -> centra
     if coins is None:
         assert made.job.seed is not None
         coins = Coins(made.job.seed.encode())
-    return central.run(rows, made.job.k, start=made.job.seeding, coins=coins, max_rounds=made.job.max_rounds)
+    job = made.job
+    return central.run(
+        rows, job.k, start=job.seeding, coins=coins, max_rounds=job.max_rounds, candidates=job.seed_candidates
+    )
 
 
 def check_labels(site: Local, parts: Parts) -> central.Central:

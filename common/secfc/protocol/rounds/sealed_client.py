@@ -57,7 +57,7 @@ class SealedClient:
         self._last = int(holding.noted or b"0")  # the last epoch that we took part in
         self._membership: _Membership | None = None
         self._clusters = CodedClusters(holding.coded, plan.wishes.clusters)
-        self._rows = CodedClusters(holding.coded, plan.wishes.clusters)  # of single rows, while seeding
+        self._rows = CodedClusters(holding.coded, plan.slots)  # of single rows, while seeding
 
     def committee(self, request: RoundRequest) -> tuple[int, ...]:
         return () if request.past else Detail.from_bytes(request.detail).committee

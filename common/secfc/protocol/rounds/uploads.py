@@ -96,7 +96,7 @@ class UploadsServer:
 
     def __init__(self, plan: Plan, rows: int, decoder: MakeDecoder) -> None:
         self._plan, self._decoder = plan, decoder
-        self._distances = Distances(plan.field, rows, plan.wishes.clusters)
+        self._distances = Distances(plan.field, rows, 0)
 
     committee: tuple[int, ...] = ()
 
@@ -104,6 +104,7 @@ class UploadsServer:
         return False
 
     def ask(self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int) -> ServerExchange:
+        self._distances.resize(len(question.sizes))
         shape = self._plan.shape(len(question.labels), question.sizes, question.columns)
         return _Exchange(question, self._decoder(self._plan, shape, responders), self._distances, liars_left)
 
@@ -129,7 +130,7 @@ class UploadsClient:
 
     def __init__(self, holding: Holding, upload: Upload) -> None:
         self._holding, self._upload = holding, upload
-        self._clusters = CodedClusters(holding.coded, holding.plan.wishes.clusters)
+        self._clusters = CodedClusters(holding.coded, holding.plan.slots)
 
     def committee(self, request: RoundRequest) -> tuple[int, ...]:
         return ()
