@@ -159,6 +159,13 @@ SABOTAGES = [
         ("tests/unit/test_guard.py::test_a_partition_leaves_no_row_out",),
     ),
     Sabotage(
+        "a seed need not have been a candidate",
+        GUARD,
+        "if seeds[:settled] != before or (candidates and seeds[settled] not in candidates):",
+        "if seeds[:settled] != before:",
+        ("tests/unit/test_guard.py::test_a_seed_is_one_of_the_candidates_asked_for_before",),
+    ),
+    Sabotage(
         "the policy's largest number of requests is ignored",
         GUARD,
         "if rules.max_requests is not None and number > rules.max_requests:",

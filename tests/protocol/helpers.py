@@ -351,7 +351,7 @@ def reveals(clients: Sequence[Client]) -> messages.Reveals:
 
 def assignment(client: Client, version: int, labels: Labels) -> messages.Piece:
     """The server publishes an assignment."""
-    data = assignments.encode(labels, client.site.federation.job.k)
+    data = assignments.encode(labels, client.site.plan.slots)
     parcel = Parcel(client.machine.session, Kind.ASSIGNMENT, parcels.pair_name(version, 0))
     return messages.Piece(parcel, 0, len(data), data)
 

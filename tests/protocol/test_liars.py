@@ -160,7 +160,14 @@ class Lying(Bench):
         seen, job = self.server.snapshot(self.now), self.federation.job
         assert seen.seed is not None
         rows = np.concatenate(self.rows)
-        pooled = central.run(rows, job.k, start=job.seeding, coins=Coins(seen.seed), max_rounds=job.max_rounds)
+        pooled = central.run(
+            rows,
+            job.k,
+            start=job.seeding,
+            coins=Coins(seen.seed),
+            max_rounds=job.max_rounds,
+            candidates=job.seed_candidates,
+        )
         assert self.labels() == pooled.labels.tolist()
 
 

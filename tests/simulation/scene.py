@@ -107,6 +107,7 @@ class Scene:
             max_rounds=job.max_rounds,
             empties=kind.empties,
             draw_bits=kind.draw_bits(self.plan),
+            candidates=job.seed_candidates,
         )
         labels = np.empty(len(pooled), dtype=np.int32)
         labels[order] = found.labels
@@ -159,6 +160,8 @@ def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
         "centers": "nobody" if private else chance.choice(["nobody", "nobody", "clients", "server"]),
         "centers_smallest": 1,
     }
+    if settings["seeding"] == "k-means++" and chance.random() < 0.5:
+        settings["candidates"] = chance.choice([1, 1, 2, 5])
     if chance.random() < 0.3:
         settings["seed"] = f"seed {chance.randrange(1000)}"
     agreed = make_federation(clients, **settings)

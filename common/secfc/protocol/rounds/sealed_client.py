@@ -63,7 +63,7 @@ class SealedClient:
         self.current: _Answering | None = None  # the attempt that counts: what others still compute is dropped
         self._membership: _Membership | None = None
         self._clusters = CodedClusters(holding.coded, plan.wishes.clusters)
-        self._rows = CodedClusters(holding.coded, plan.wishes.clusters)  # of single rows, while seeding
+        self._rows = CodedClusters(holding.coded, plan.slots)  # of single rows, while seeding
 
     def note(self, request: RoundRequest) -> bytes:
         """What must be on disk before a request is answered: the epoch, whose keys are never used in another process."""

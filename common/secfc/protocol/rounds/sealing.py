@@ -17,6 +17,7 @@ import numpy as np
 from secfc.agreement.plan import Plan
 from secfc.errors import Malformed
 from secfc.kmeans.distances import Labels
+from secfc.kmeans.seeding import chosen_rows
 from secfc.privacy import masks
 from secfc.privacy.sealed.context import Context
 from secfc.privacy.sealed.epochs import Epoch
@@ -90,10 +91,11 @@ def lloyd_fields(question: Lloyd) -> dict[str, Any]:
 
 def _question(fields: dict[str, Any], labels: Labels, columns: tuple[int, ...], clusters: int) -> Asked:
     if "seed" in fields:
-        rows = tuple(int(row) for row in fields["rows"])
-        if not rows or not all(0 <= row < len(labels) for row in rows):
+        rows, number = tuple(int(row) for row in fields["rows"]), int(fields["seed"])
+        known = chosen_rows(labels)  # what the client's guard has looked at
+        if not rows or rows not in (tuple(known[number : number + 1]), tuple(known[number:])):
             raise ValueError
-        return Seed(int(fields["seed"]), rows, tuple(int(point) for point in fields["points"]), bool(fields["finish"]))
+        return Seed(number, rows, tuple(int(point) for point in fields["points"]), bool(fields["finish"]))
     sizes = np.bincount(labels[labels >= 0], minlength=clusters).astype(np.int64)
     if "changed" not in fields:
         return Inertia(labels, sizes, columns)

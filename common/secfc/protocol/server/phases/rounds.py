@@ -43,7 +43,14 @@ class RoundsPhase(Begun):
             self.tossed = job.tossed(met)
         what = job.federation.job
         clustering = (
-            Clustering(self.rows, what.k, start=what.seeding, coins=job.coins(self.tossed), max_rounds=what.max_rounds)
+            Clustering(
+                self.rows,
+                what.k,
+                start=what.seeding,
+                coins=job.coins(self.tossed),
+                max_rounds=what.max_rounds,
+                candidates=what.seed_candidates,
+            )
             if job.clustering is None
             else job.clustering(self.rows)
         )
@@ -239,9 +246,7 @@ class RoundsPhase(Begun):
     def beginning(self) -> list[messages.Event]:
         """The first request once more, for a follower that may have missed it: clients answer none before they have seen that
         the job began where the coins say."""
-        return records.beginning(
-            self._session, self._first, self.job.federation.job.k, self._asking.records[0].responders
-        )
+        return records.beginning(self._session, self._first, self.job.plan.slots, self._asking.records[0].responders)
 
 
 class Finished(Begun):
