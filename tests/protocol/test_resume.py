@@ -21,7 +21,8 @@ from secfc.protocol.messages import Phase
 from secfc.protocol.server import records
 from secfc.protocol.server.phases.rounds import ATTEMPTS_PER_START
 from tests.federations import decoded, holders
-from tests.protocol.bench import Bench, deal, make_federation
+from tests.parties import deal, make_federation
+from tests.protocol.bench import Bench
 
 K, ROWS, FEATURES = 4, 60, 3
 
@@ -80,7 +81,7 @@ def begun(records: int = 1, **changes: Any) -> Bench:
 def test_a_coordinator_goes_on_and_numbers_its_attempts_anew() -> None:
     job = begun()
     before = job.server.snapshot(job.now).records
-    job.restart_server()
+    job.restart(SERVER)
     after = job.server.snapshot(job.now)
     assert job.server.phase is Phase.ROUNDS
     assert after.records == before
@@ -99,7 +100,7 @@ def test_a_coordinator_that_told_nobody_a_roster_begins_again() -> None:
     for name in ("c0", "c1"):
         job.give(name, Started())
     job.until(lambda: set(job.server.snapshot(job.now).missing) == {"c2"})
-    job.restart_server()
+    job.restart(SERVER)
     assert job.server.phase is Phase.JOINING
 
 
@@ -108,7 +109,7 @@ def test_a_coordinator_resumed_after_the_end_serves_the_labels() -> None:
     job.start()
     job.until(lambda: job.server.phase is Phase.FINISHED)
     job.disks[SERVER]["done/c1"] = b""
-    job.restart_server()
+    job.restart(SERVER)
     assert job.server.phase is Phase.FINISHED
     assert set(job.server.snapshot(job.now).missing) == {"c0", "c2"}
     job.until(lambda: all(client.ended for client in job.clients.values()))
@@ -126,13 +127,13 @@ def test_the_meter_goes_on_with_the_same_shares_and_anew_with_others() -> None:
     told = directions(job)
     assert told >= 1
     assert job.server.snapshot(job.now).records[-1].directions == told
-    job.restart_server()
+    job.restart(SERVER)
     assert directions(job) == told
     for name in job.clients:
         one = records.introduction_from(job.disks[SERVER][f"introduction/{name}"])
         other = dataclasses.replace(one, share_set=bytes(16))
         job.disks[SERVER][f"introduction/{name}"] = records.introduction_to(other)
-    job.restart_server()
+    job.restart(SERVER)
     assert directions(job) == 0
 
 

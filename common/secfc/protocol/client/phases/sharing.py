@@ -149,6 +149,11 @@ class Holds(Seated):
         self.published.tossed = tossed
         return None
 
+    def tick(self, now: float, out: Effects) -> ClientPhase | None:
+        if self.published.tossed is None:  # as long as the job waits for everybody
+            self.desk.check_deliveries(now)
+        return None
+
 
 class Follows(Holds):
     """A phase in which requests may come: each is checked by the guard, whoever is asked, one after the other."""
@@ -301,7 +306,7 @@ class Sharing(Follows):
         if stage.missing():
             lacking = ", ".join(self.names(stage.missing()))
             self._patience.check(stage.received_bytes, now, f"no shares have come from {lacking}")
-        return None
+        return super().tick(now, out)
 
     def missing(self) -> tuple[str, ...]:
         return self.names(self.table.stage.missing())

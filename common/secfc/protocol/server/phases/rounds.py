@@ -23,7 +23,7 @@ from secfc.protocol.server import records
 from secfc.protocol.server.job import Job, Member
 from secfc.protocol.server.phases.base import Begun, JobPhase
 from secfc.protocol.server.rounds import Found, Rounds
-from secfc.protocol.transfer import Gathered, Sink
+from secfc.protocol.transfer import Gathered, Here, Sink
 
 SLOWER = 5.0  # a responder so many times slower than the others is replaced, if others can take its place
 ATTEMPTS_PER_START = 1 << 16  # attempts of one process of the server are numbered in a range of their own
@@ -253,6 +253,8 @@ class Finished(Begun):
             case Kind.IDS if self.aligned is not None:
                 most = identifiers.ID_BYTES * self.rows
             case Kind.CENTERS if self._centers is not None and parcel.name == self._centers.digest:
+                if self.job.index(sender) in self._centers.answered:
+                    return Here()  # the first counts
                 most = self._centers.most
             case _:
                 return None
@@ -263,9 +265,7 @@ class Finished(Begun):
         if kind is Kind.IDS:
             self.published[given.sender] = self._owned(data)
             out.put(f"published/{given.sender}", data)
-        elif (
-            self._centers is not None and self.job.index(given.sender) not in self._centers.answered
-        ):  # the first counts
+        elif self._centers is not None:
             self._centers.take(self.job.index(given.sender), data)
             out.put(f"centers/{given.sender}", data)
         return None
