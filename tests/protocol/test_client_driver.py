@@ -44,7 +44,7 @@ from secfc_client.store import Store
 from tests.parties import deal, make_federation
 from tests.protocol.bench import Bench, is_parcel
 
-SECONDS = 20.0  # only ever waited for in full when a test fails
+SECONDS = 120.0  # only ever waited for in full when a test fails
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ from secfc.v1 import secfc_pb2_grpc as stubs
 from tests.parties import deal, make_federation
 from tests.protocol.bench import Bench, is_parcel
 
-SECONDS = 20.0  # only ever waited for in full when a test fails
+SECONDS = 120.0  # only ever waited for in full when a test fails
 log = logging.getLogger("secfc.test")
 
 

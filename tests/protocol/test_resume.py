@@ -16,13 +16,15 @@ from secfc.errors import InvalidInput
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.decoding import Distances
 from secfc.kmeans.lloyd import Clustering, Step, solve
-from secfc.protocol.effects import Started
+from secfc.protocol.effects import Send, Started
 from secfc.protocol.messages import Phase
+from secfc.protocol.parcels import Kind, attempt_of
+from secfc.protocol.rounds.sealing import Detail
 from secfc.protocol.server import records
 from secfc.protocol.server.phases.rounds import ATTEMPTS_PER_START
 from tests.federations import decoded, holders
 from tests.parties import deal, make_federation
-from tests.protocol.bench import Bench
+from tests.protocol.bench import Bench, is_parcel
 
 K, ROWS, FEATURES = 4, 60, 3
 
@@ -144,3 +146,30 @@ def test_a_meter_of_an_earlier_job_counts_on_if_the_shares_were_kept() -> None:
     new.start()
     new.until(lambda: new.server.attempt is not None)
     assert directions(new) == directions(old) >= 1
+
+
+def test_a_member_writes_an_epoch_down_before_it_speaks_and_never_speaks_in_it_again() -> None:
+    """The keys of an epoch are in memory only, so a process that begins must not use what an earlier one may have used."""
+    job = Bench(make_federation(3, uploads="sealed", seeding="random", max_rounds=2), deal(3, [3, 4, 5]))
+    spoken: list[tuple[str, int]] = []
+
+    def alter(sender: str, send: Send) -> Send:
+        attempt = job.server.attempt
+        said = is_parcel(send.message, Kind.STEP) or is_parcel(send.message, Kind.UPLOAD)
+        if said and attempt is not None and attempt_of(send.message.name) == attempt.name:
+            detail = Detail.from_bytes(attempt.exchange.detail)
+            if job.clients[sender].site.index in detail.committee:
+                assert int(job.disks[sender]["noted"]) == detail.epoch
+                spoken.append((sender, detail.epoch))
+        return send
+
+    job.alter = alter
+    job.start()
+    job.until(lambda: bool(spoken))
+    member, epoch = spoken[0]
+    job.restart(member)
+    spoken.clear()
+    job.until(lambda: job.over)
+    assert job.server.phase is Phase.FINISHED
+    assert all(number > epoch for name, number in spoken if name == member)
+    assert {number for _, number in spoken} - {epoch}, "another epoch was begun"

@@ -33,7 +33,7 @@ from secfc.pki.provision import provision
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1.secfc_pb2_grpc import CoordinatorServicer, add_CoordinatorServicer_to_server
 
-PATIENCE = 30.0  # only ever waited for in full when a test fails
+PATIENCE = 120.0  # only ever waited for in full when a test fails
 
 
 def free_ports(count: int) -> list[int]:
