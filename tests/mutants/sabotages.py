@@ -34,6 +34,7 @@ TRANSFER = "common/secfc/protocol/transfer.py"
 COMPARER = "common/secfc/privacy/sealed/comparer.py"
 CLAIMS = "tests/protocol/test_privacy_claims.py"
 AGREEMENT = "tests/protocol/test_agreement.py"
+FAILURES = "tests/sealed/test_failures.py"
 CONTEXT_TEST = ("tests/unit/test_masks.py::test_every_component_of_the_context_changes_every_key",)
 
 SABOTAGES = [
@@ -447,17 +448,31 @@ SABOTAGES = [
     Sabotage(
         "sealed: an epoch is not written down",
         "common/secfc/protocol/rounds/sealed_client.py",
-        'return b"%d" % max(detail.epoch, self._last) if self.holding.index in detail.committee else b""',
+        'return b"%s %d" % (self.holding.session.hex().encode(), max(detail.epoch, self._last))',
         'return b""',
         (
             "tests/protocol/test_resume.py::test_a_member_writes_an_epoch_down_before_it_speaks_and_never_speaks_in_it_again",
         ),
     ),
     Sabotage(
-        "sealed: the dealer may deal other data under one name",
+        "the streams of sealed rounds are bound to nothing but the epoch",
+        "common/secfc/privacy/sealed/context.py",
+        'framed(b"secfc/v1/sealed/context", *parts)',
+        'framed(b"secfc/v1/sealed/context", *parts[:4])',
+        (f"{FAILURES}::test_every_purpose_of_a_stream_is_watched",),
+    ),
+    Sabotage(
+        "a member of the committee takes other data under one name",
         "common/secfc/privacy/sealed/member.py",
         "if known != found:",
         "if False:",
-        ("tests/sealed/test_halves.py::test_other_data_under_one_name_are_refused",),
+        (f"{FAILURES}::test_a_server_that_deals_other_data_under_one_name_is_refused",),
+    ),
+    Sabotage(
+        "a member of the committee takes part in an epoch of an earlier process",
+        "common/secfc/protocol/rounds/sealed_client.py",
+        "epoch.check_number(self._last)",
+        "pass",
+        (f"{FAILURES}::test_a_member_refuses_an_epoch_that_is_not_above_its_last",),
     ),
 ]
