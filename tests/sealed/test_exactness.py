@@ -1,4 +1,4 @@
-"""Labels after every round equal the integer reference (docs/sealed.md, Section 10, test 1)."""
+"""Labels after every round equal the integer reference (docs/sealed.md, Section 4)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check(job: Job, rounds: int = 25) -> Job:
 
 
 def check_inertia(job: Job) -> None:
-    """The opened total is the exact inertia but for one unit and the relative error of Section 8."""
+    """The opened total is the exact inertia but for one unit and the relative error of docs/sealed.md, Section 8."""
     sizes = np.bincount(job.labels, minlength=job.clusters)
     exact = sum(
         d

@@ -1,5 +1,5 @@
 """Over all coins of the committee, in tiny rings, the server's view depends on what it may learn only (docs/sealed.md,
-Section 10, tests 3 and 4). The functions are the product's; one call holds a comparison for every combination of coins."""
+Section 9). The functions are the product's; one call holds a comparison for every combination of coins."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def tables(draw: st.DrawFn) -> tuple[Field, list[list[int]], list[int]]:
 @calm
 @given(tables())
 def test_nearest_is_exact(case: tuple[Field, list[list[int]], list[int]]) -> None:
-    """DESIGN.md, step 5: nearest by d′/|S|², ties to the lowest index, |S| = 0 is never compared."""
+    """docs/protocol.md, Section 3: nearest by d′/|S|², ties to the lowest index, |S| = 0 is never compared."""
     field, table, sizes = case
     got = lloyd.nearest(told(field, table), np.array(sizes))
     assert got.tolist() == reference.nearest(exact(table, sizes))
@@ -294,7 +294,7 @@ def test_max_rounds_ends_a_clustering() -> None:
 
 
 def test_the_loss_never_grows() -> None:
-    """Section 3.1: Lloyd's alternation does not increase eq. 1's loss."""
+    """docs/protocol.md, Section 3: the inertia cannot rise with true distances."""
     teller, machine = Teller(ROWS, 5), Clustering(30, 5, coins=Coins(b"q"), start="random")
     losses = []
     while machine.step is not Step.DONE:

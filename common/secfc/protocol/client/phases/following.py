@@ -144,6 +144,11 @@ class Holds(Seated):
         self.published.tossed = tossed
         return None
 
+    def tick(self, now: float, out: Effects) -> ClientPhase | None:
+        if self.published.tossed is None:  # as long as the job waits for everybody
+            self.desk.check_deliveries(now)
+        return None
+
 
 class Follows(Holds):
     """A phase in which requests may come: each is checked by the guard, whoever is asked, one after the other."""
