@@ -14,6 +14,7 @@ from secfc.privacy import identifiers
 from secfc.privacy.centers import Centers, needed
 from secfc.privacy.gathering import Gathering
 from secfc.privacy.identifiers import Ids
+from secfc.privacy.leakage import Leakage
 from secfc.protocol import messages
 from secfc.protocol.effects import Arrived, Effects, Work, Worked
 from secfc.protocol.messages import Phase
@@ -204,14 +205,14 @@ class RoundsPhase(Begun):
             case Lies(clients):
                 return self._lied([self.job.names[j] for j in clients], now, out)
             case record:
-                if found.leakage is not before:
-                    out.put("leakage", self.job.meet().share_sets + found.leakage.to_bytes())
-                return self._advance(record, now, out)
+                return self._advance(record, now, out, None if found.leakage is before else found.leakage)
         return None
 
-    def _advance(self, record: RequestRecord, now: float, out: Effects) -> JobPhase | None:
+    def _advance(self, record: RequestRecord, now: float, out: Effects, leakage: Leakage | None) -> JobPhase | None:
         out.put("state", records.state_to(self._asking.clustering.state()))
         out.put(f"record/{record.number:09d}", records.record_to(record))
+        if leakage is not None:
+            out.put("leakage", self.job.meet().share_sets + leakage.to_bytes())
         self._short_since, self._disagreed = None, 0
         self._blamed.clear()
         self.job.touch()
