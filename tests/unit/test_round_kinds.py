@@ -63,7 +63,7 @@ class ToyExchange:
     def missing(self) -> list[int]:
         return self.uploads.missing() or [j for j in self.responders if j not in self.back]
 
-    def told(self, client: int) -> Sequence[Outgoing]:
+    def told(self, client: int) -> Sequence[Outgoing | None]:
         if not self.prepared or client not in self.responders:
             return ()
         return [Outgoing(client, b"word", Whole(word(self.attempt, client)))]
@@ -137,6 +137,9 @@ class ToyAnswering:
         if sender == SERVER:
             return [Outgoing(self._neighbour(1), b"hand", Whole(data))]
         return [Outgoing(SERVER, b"back", Whole(data))]
+
+    def due(self) -> None:
+        return None
 
 
 class ToyClient:

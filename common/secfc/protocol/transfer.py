@@ -98,6 +98,10 @@ class Gathered:
     def data(self) -> bytes:
         return bytes(self._data)
 
+    def taken(self) -> bytearray:
+        """The bytes themselves, for whoever takes them over: they are large in some parcels."""
+        return self._data
+
 
 class Residues:
     """Words of residues, each checked against its prime."""

@@ -51,9 +51,10 @@ class Half(ABC):
         self._over = 0
 
     @property
-    def pending(self) -> bool:
-        """Whether conversations have not begun yet."""
-        return self._begun < len(self.chunks)
+    def room(self) -> bool:
+        """Whether `work` can begin the next conversation."""
+        pending = self._begun < len(self.chunks) and len(self._running) < WINDOW
+        return pending and self._ready(self.chunks[self._begun][1])
 
     @property
     def done(self) -> bool:
@@ -69,7 +70,7 @@ class Half(ABC):
 
     def work(self) -> list[Outgoing]:
         """Begin the next conversation, if one can begin now."""
-        if not self.pending or len(self._running) >= WINDOW or not self._ready(self.chunks[self._begun][1]):
+        if not self.room:
             return []
         chunk = self._begun
         self._begun += 1

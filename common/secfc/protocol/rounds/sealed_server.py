@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from secfc.agreement.plan import Plan
-from secfc.errors import JobFailed, Malformed
+from secfc.errors import JobFailed
 from secfc.kmeans.decoding import Decoder
 from secfc.kmeans.distances import Labels
 from secfc.kmeans.empties import fill_from_largest, ranks
@@ -29,10 +29,11 @@ from secfc.privacy.sealed.questions import Inertia, Lloyd, Seed, trust
 from secfc.privacy.sealed.questions import Question as Asked
 from secfc.privacy.sealed.seeding import lowest_unchosen
 from secfc.privacy.sealed.server import ServerHalf
-from secfc.protocol.parcels import Data, Whole, to_words
+from secfc.protocol.parcels import Whole
 from secfc.protocol.rounds import sealing
 from secfc.protocol.rounds.kinds import Outgoing, ServerExchange
 from secfc.protocol.rounds.sealing import CHECK, DONE, SEED, Detail
+from secfc.protocol.rounds.uploads import UploadSink
 from secfc.protocol.transfer import Gathered, Here, Sink
 
 MOST_BYTES = 1 << 26  # of one message of a member
@@ -148,23 +149,27 @@ def _touched(before: Labels, after: Labels, clusters: int) -> Any:
     return touched[:-1]
 
 
-class _Upload:
-    """Where one responder's upload for one question goes."""
+class _Told:
+    """What one client is told in an attempt, in order. What it has answered is forgotten: it will not be asked for again."""
 
-    def __init__(self, decoder: Decoder, client: int) -> None:
-        self._decoder, self._client = decoder, client
+    def __init__(self) -> None:
+        self.all: list[Outgoing | None] = []
+        self._unanswered: dict[tuple[int, int], list[tuple[int, int, int]]] = {}  # by question and chunk: where, stage, step
 
-    @property
-    def received(self) -> int:
-        return 8 * self._decoder.received(self._client)
+    def add(self, one: Outgoing, place: int, message: Message) -> None:
+        where = len(self.all), message.stage, message.step
+        self._unanswered.setdefault((place, message.chunk), []).append(where)
+        self.all.append(one)
 
-    def begin(self, total: int) -> None:
-        due = 8 * self._decoder.shape.layout.words
-        if total != due:
-            raise Malformed(f"an upload of {due} bytes is due, not of {total}")
-
-    def write(self, data: Data) -> None:
-        self._decoder.add(self._client, self._decoder.received(self._client), to_words(data))
+    def answered(self, place: int, message: Message) -> None:
+        """A chunk's steps follow each other, so whoever is at this one has taken all before it."""
+        left = []
+        for where, stage, step in self._unanswered.pop((place, message.chunk), []):
+            if (stage, step) <= (message.stage, message.step):
+                self.all[where] = None
+            else:
+                left.append((where, stage, step))
+        self._unanswered[place, message.chunk] = left
 
 
 class _Exchange:
@@ -189,13 +194,13 @@ class _Exchange:
         self._sinks: dict[tuple[int, bytes], Gathered] = {}
         self._taken: set[tuple[int, bytes]] = set()
         self._inbox: list[tuple[int, int, Message]] = []  # of members: which question, and what they say
-        self._told: dict[int, list[Outgoing]] = {j: [] for j in responders}
+        self._told = {j: _Told() for j in responders}
         self._running: ServerHalf | None = None
         self._through: set[tuple[int, int]] = set()  # members that are through with a question
         self._done = False
         if not epoch.agreed:
             for place, client in enumerate(epoch.committee):
-                self._told[client].append(Outgoing(client, SEED, Whole(epoch.seeds[place])))
+                self._told[client].all.append(Outgoing(client, SEED, Whole(epoch.seeds[place])))
 
     @property
     def detail(self) -> bytes:
@@ -214,7 +219,7 @@ class _Exchange:
         if (client, name) in self._taken:
             return Here()
         if (client, name) in self._uploads:
-            return _Upload(self._decoders[_place_of(name)], client)
+            return UploadSink(self._decoders[_place_of(name)], client)
         if client not in self._epoch.committee:
             return None
         most = 32 if name == CHECK else MOST_BYTES
@@ -227,14 +232,15 @@ class _Exchange:
             return
         if (client, name) in self._taken:
             return
-        data = self._sinks.pop((client, name)).data
+        data = self._sinks.pop((client, name)).taken()
         self._taken.add((client, name))
         if name == CHECK:
-            self._checks[client] = data
+            self._checks[client] = bytes(data)
         elif name[:1] == DONE:
             self._through.add((client, _place_of(name)))
         else:
             place, message = sealing.message_of(name, data)
+            self._told[client].answered(place, message)
             self._inbox.append((self._epoch.committee.index(client), place, message))
 
     def missing(self) -> list[int]:
@@ -244,27 +250,32 @@ class _Exchange:
         unsaid = [] if self._epoch.agreed else [j for j in self._epoch.committee if j not in self._checks]
         return late or unsaid or list(self._epoch.committee)
 
-    def told(self, client: int) -> Sequence[Outgoing]:
-        return self._told.get(client, ())
+    def told(self, client: int) -> Sequence[Outgoing | None]:
+        return self._told[client].all if client in self._told else ()
 
     # --- computing -------------------------------------------------------------------------------------------------------
 
     def due(self) -> Callable[[], Any] | None:
         if self._done or not self._has_work():
             return None
-        inbox, self._inbox = self._inbox, []
-        return lambda: self._work(inbox)
+        now = [one for one in self._inbox if one[1] == self._place]  # members may be further than the server
+        self._inbox = [one for one in self._inbox if one[1] != self._place]
+        return lambda: self._work(now)
 
     def _has_work(self) -> bool:
         if not self._epoch.agreed:
-            return not self._uploads and len(self._checks) == len(self._epoch.committee)
-        if self._running is not None and self._running.done:
+            return len(self._checks) == len(self._epoch.committee)
+        if self._running is None:
+            return True
+        if self._running.done:
             return self._all_through()
-        begins = self._running is None and not any(_place_of(name) <= self._place for _, name in self._uploads)
-        return begins or (bool(self._inbox) and self._running is not None)
+        mail = any(place == self._place for _, place, _ in self._inbox)
+        return mail or self._running.wants(self._decoders[self._place].passed)
 
     def _all_through(self) -> bool:
-        """Whether the next question may come: while seeding, members must have folded this one's rows."""
+        """Whether the next question may come: everybody has uploaded; while seeding, members have folded this one's rows."""
+        if any(_place_of(name) <= self._place for _, name in self._uploads):
+            return False
         if not isinstance(self._asked[self._place], Seed):
             return True
         return all((client, self._place) in self._through for client in self._epoch.committee)
@@ -277,13 +288,11 @@ class _Exchange:
         said: list[tuple[int, Said]] = []
         if self._running is None:
             said += [(self._place, one) for one in self._start()]
-        later = []
+        if self._running is not None:
+            said += [(self._place, one) for one in self._feed(self._running)]
         for member, place, message in inbox:
-            if place != self._place or self._running is None:
-                later.append((member, place, message))
-            else:
+            if self._running is not None:
                 said += [(place, one) for one in self._running.take(member, message)]
-        self._inbox = [*later, *self._inbox]
         return said
 
     def _start(self) -> list[Said]:
@@ -298,12 +307,15 @@ class _Exchange:
             asked,
             half.terms.rows,
         )
-        decoder = self._decoders[self._place]
         self._running = ServerHalf(half.terms, asked, context, self._epoch.seeds, self._epoch.kept)
-        said = self._running.begin()
-        for first in range(0, half.terms.rows, _BLOCK):
-            end = min(first + _BLOCK, half.terms.rows)
-            said += self._running.feed(first, decoder.sums(first, end))
+        return self._running.begin()
+
+    def _feed(self, running: ServerHalf) -> list[Said]:
+        """Deal the chunks that all uploads have passed; more of them may arrive meanwhile."""
+        said, decoder = [], self._decoders[self._place]
+        end = decoder.passed
+        for first in range(running.fed, end, _BLOCK):
+            said += running.feed(first, decoder.sums(first, min(first + _BLOCK, end)))
         return said
 
     def worked(self, result: Any) -> Answer | None:
@@ -313,7 +325,7 @@ class _Exchange:
         for place, one in result:
             name = sealing.message_name(place, one.message)
             client = self._epoch.committee[one.to]
-            self._told[client].append(Outgoing(client, name, sealing.body_of(one.message)))
+            self._told[client].add(Outgoing(client, name, sealing.body_of(one.message)), place, one.message)
         running = self._running
         if running is None or not running.done or not self._all_through():
             return None

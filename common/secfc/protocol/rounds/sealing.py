@@ -137,14 +137,14 @@ def upload_name(place: int) -> bytes:
 
 def body_of(message: Message) -> Whole:
     """What of a message travels."""
-    return Whole(memoryview(np.ascontiguousarray(message.data).tobytes()))
+    return Whole(memoryview(np.ascontiguousarray(message.data)))  # type: ignore[arg-type]
 
 
 def message_name(place: int, message: Message) -> bytes:
     return _NAME.pack(place, _KINDS.index(message.kind), message.stage, message.chunk, message.step)
 
 
-def message_of(name: bytes, data: bytes) -> tuple[int, Message]:
+def message_of(name: bytes, data: bytes | bytearray) -> tuple[int, Message]:
     """Which question a message is about, and the message."""
     if len(name) != _NAME.size:
         raise Malformed("a sealed step has a name of 12 bytes")

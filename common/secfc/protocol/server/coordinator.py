@@ -226,7 +226,10 @@ class Coordinator:
         except Malformed as error:
             return self._phase.refused(given, error, now, out)
         member.seen = now
-        if not whole or (given.total and sink.received == before):
+        if given.total and sink.received == before:
+            return None
+        if not whole:
+            self._phase.passed(out)
             return None
         self.job.touch()
         return self._phase.arrived(given, sink, now, out)

@@ -117,10 +117,12 @@ def _steps(session: bytes, attempt: rounds.Attempt, client: int, cursor: Cursor)
     """Further messages of the attempt to this client."""
     out: list[messages.Event] = []
     for one in attempt.exchange.told(client)[cursor.steps :]:
+        cursor.steps += 1
+        if one is None:
+            continue
         parcel = Parcel(session, Kind.STEP, parcels.attempt_name(*attempt.name) + one.name)
         total = one.body.total
         out += [messages.Piece(parcel, at, total, data) for at, data in transfer.pieces(one.body)]
-        cursor.steps += 1
     return out
 
 

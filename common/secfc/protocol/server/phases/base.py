@@ -57,6 +57,9 @@ class JobPhase:
         """A parcel is here whole, maybe once more."""
         return None
 
+    def passed(self, out: Effects) -> None:
+        """A piece of a parcel is here, not the last."""
+
     def refused(self, given: Arrived, error: SecfcError, now: float, out: Effects) -> JobPhase | None:
         """A piece that was due is malformed."""
         raise error

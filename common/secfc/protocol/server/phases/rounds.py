@@ -143,7 +143,11 @@ class RoundsPhase(Begun):
         self._work(out)
         return None
 
+    def passed(self, out: Effects) -> None:
+        self._work(out)
+
     def _work(self, out: Effects) -> None:
+        """What can be computed with what is here."""
         if (due := self._rounds.due()) is not None:
             out.work.append(Work(*due))
 
