@@ -7,6 +7,7 @@ chunks whatever the number of rows; who drives it calls `work` whenever it has r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -60,6 +61,18 @@ class Half(ABC):
     def done(self) -> bool:
         """Whether everything has been said."""
         return self._over == len(self.chunks)
+
+    def goes_on(self, mail: Sequence[tuple[int, Message]]) -> bool:
+        """Whether a conversation has all it waits for once these senders' messages are taken."""
+        found: dict[Name, set[int]] = {}
+        for sender, message in mail:
+            found.setdefault(message.name, set()).add(sender)
+        waits = [(one.name, one.wait, one.mail) for one in self._running.values()]
+        return any(
+            name in found and found[name] | set(there.get(name, ())) >= set(wait.senders)
+            for name, wait, there in waits
+            if name is not None and wait is not None
+        )
 
     def begin(self) -> list[Outgoing]:
         """Begin as many conversations as may run together."""

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from secfc.errors import InvalidInput, Malformed, OutOfTurn
 from secfc.kmeans.distances import CodedClusters, Labels
 from secfc.privacy import masks
@@ -246,16 +248,16 @@ class _Answering:
         return half
 
     def _messages(self, said: Sequence[Said]) -> list[Outgoing]:
-        out = []
-        for one in said:
-            out.append(Outgoing(SERVER, sealing.message_name(self._place, one.message), sealing.body_of(one.message)))
-        return out
+        if not said:
+            return []
+        name = sealing.message_name(self._place, said[0].message)
+        return [Outgoing(SERVER, name, sealing.bundle_of(self._place, [one.message for one in said]))]
 
     def _take_early(self, half: MemberHalf) -> list[Outgoing]:
         out: list[Outgoing] = []
         early, self._early = self._early, []
         for name, data in early:
-            place, message = sealing.message_of(name, data)
+            place, message = sealing.message_of(name, np.frombuffer(data, dtype=np.uint8))
             if place == self._place:
                 out += self._messages(half.take(message))
             elif place > self._place:

@@ -154,7 +154,9 @@ class _Told:
 
     def __init__(self) -> None:
         self.all: list[Outgoing | None] = []
-        self._unanswered: dict[tuple[int, int], list[tuple[int, int, int]]] = {}  # by question and chunk: where, stage, step
+        self._unanswered: dict[
+            tuple[int, int], list[tuple[int, int, int]]
+        ] = {}  # by question and chunk: where, stage, step
 
     def add(self, one: Outgoing, place: int, message: Message) -> None:
         where = len(self.all), message.stage, message.step
@@ -239,9 +241,9 @@ class _Exchange:
         elif name[:1] == DONE:
             self._through.add((client, _place_of(name)))
         else:
-            place, message = sealing.message_of(name, data)
-            self._told[client].answered(place, message)
-            self._inbox.append((self._epoch.committee.index(client), place, message))
+            for place, message in sealing.messages_of(name, data):
+                self._told[client].answered(place, message)
+                self._inbox.append((self._epoch.committee.index(client), place, message))
 
     def missing(self) -> list[int]:
         if self._done:
@@ -269,8 +271,8 @@ class _Exchange:
             return True
         if self._running.done:
             return self._all_through()
-        mail = any(place == self._place for _, place, _ in self._inbox)
-        return mail or self._running.wants(self._decoders[self._place].passed)
+        mail = [(member, message) for member, place, message in self._inbox if place == self._place]
+        return self._running.goes_on(mail) or self._running.wants(self._decoders[self._place].passed)
 
     def _all_through(self) -> bool:
         """Whether the next question may come: everybody has uploaded; while seeding, members have folded this one's rows."""

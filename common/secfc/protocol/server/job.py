@@ -40,6 +40,7 @@ class Member:
     done: bool = False
     pace: float = 0.0  # smoothed seconds from question to complete answer; the quick are asked first
     uploaded_bytes: int = 0
+    told_bytes: int = 0  # of further messages of its attempts
     broken: dict[str, str] = field(default_factory=dict)
     stopped: str = ""  # why its process went away, if it said so
 
@@ -81,6 +82,7 @@ class Job:
         None  # is shown every finished request; likewise
     )
     changes: int = 0  # grows with everything a follower may want to know
+    steps: int = 0  # grows with what only some are told in an attempt
 
     def touch(self) -> None:
         self.changes += 1

@@ -55,8 +55,7 @@ def news(phase: JobPhase, sender: str, cursor: Cursor, now: float) -> list[messa
     if isinstance(phase, Finished) and not cursor.ended:
         cursor.ended = True
         out.append(phase.told())
-    now_waiting = waiting(phase, sender)
-    if (phase.phase in _BEFORE_ROUNDS or phase.short) and now_waiting != cursor.waiting:
+    if (phase.phase in _BEFORE_ROUNDS or phase.short) and (now_waiting := waiting(phase, sender)) != cursor.waiting:
         cursor.waiting = now_waiting
         out.append(now_waiting)
     return out
@@ -110,19 +109,23 @@ def _of_rounds(
             return out
         out.append(request)
         cursor.asked, cursor.began, cursor.steps = machine.attempt.name, True, 0
-    return out + _steps(phase.met.session, machine.attempt, phase.job.index(sender), cursor)
+    steps = _steps(phase.met.session, machine.attempt, phase.job.index(sender), cursor)
+    member.told_bytes += sum(len(piece.data) for piece in steps)
+    return [*out, *steps]
 
 
-def _steps(session: bytes, attempt: rounds.Attempt, client: int, cursor: Cursor) -> list[messages.Event]:
+def _steps(session: bytes, attempt: rounds.Attempt, client: int, cursor: Cursor) -> list[messages.Piece]:
     """Further messages of the attempt to this client."""
-    out: list[messages.Event] = []
+    out: list[messages.Piece] = []
     for one in attempt.exchange.told(client)[cursor.steps :]:
         cursor.steps += 1
         if one is None:
             continue
         parcel = Parcel(session, Kind.STEP, parcels.attempt_name(*attempt.name) + one.name)
         total = one.body.total
-        out += [messages.Piece(parcel, at, total, data) for at, data in transfer.pieces(one.body)]
+        out += [
+            messages.Piece(parcel, at, total, data) for at, data in transfer.pieces(one.body, size=transfer.PIECE_BYTES)
+        ]
     return out
 
 

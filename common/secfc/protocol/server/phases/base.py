@@ -25,6 +25,7 @@ class JobPhase:
     """
 
     phase: ClassVar[Phase]
+    quiet: ClassVar[bool] = False  # whether followers hear of what arrives and is computed only when the phase says so
     met: Met | None = None
     aligned: Alignment | None = None
     tossed: Coins | None = None

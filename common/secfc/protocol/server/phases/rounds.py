@@ -33,6 +33,7 @@ class RoundsPhase(Begun):
     """Rounds until the clustering is done."""
 
     phase = Phase.ROUNDS
+    quiet = True
 
     def __init__(self, job: Job, now: float, before: JobPhase, state: State | None = None) -> None:
         """`state`: where an earlier process of the server stood."""
@@ -167,6 +168,7 @@ class RoundsPhase(Begun):
             return None
         match self._rounds.worked(found):
             case None:
+                self.job.steps += 1
                 self._work(out)
             case Lies(clients):
                 return self._discard([self.job.names[j] for j in clients], now, out)
