@@ -305,7 +305,7 @@ def test_a_delivery_that_grpc_cancels_is_a_broken_connection(job: Sharing, monke
         async def Deliver(self, pieces: object, **_: object) -> None:
             raise asyncio.CancelledError
 
-        Report = Progress = Deliver
+        Report = Progress = Hand = Deliver
 
     monkeypatch.setattr(stubs, "ExchangeStub", lambda channel: Cutting())
     monkeypatch.setattr(stubs, "CoordinatorStub", lambda channel: Cutting())
