@@ -25,7 +25,7 @@ from secfc.protocol.client.phases.base import Ended
 from secfc.protocol.messages import Phase
 from secfc_client import data, examine, naming
 from secfc_client.driver import ClientDriver
-from secfc_client.job import Files, Job
+from secfc_client.job import Files, SiteJob
 from secfc_client.store import Store
 
 log = logging.getLogger("secfc.client")
@@ -150,7 +150,7 @@ def command(
 
     address = bind or federation.client(loaded.party_name).bind
     files = Files(data_path, out, target)
-    job = Job(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids)
+    job = SiteJob(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids)
     if again and (new or publish_ids):
         raise InvalidInput("--again only writes the labels again; leave out --new and --publish-ids")
     if again:
@@ -187,7 +187,7 @@ def _load(path: Path, federation: Federation, id_column: str | None, features: s
     return table
 
 
-async def _run(job: Job, bind: str, new: bool, style: tuple[str, bool]) -> int:
+async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool]) -> int:
     stopped = exits.stop_signals()
     participant, disk = job.prepare(new=new)
     job.hint()

@@ -29,7 +29,7 @@ from secfc.pki.kit import Kit
 from secfc.protocol.effects import Put, Started
 from secfc.protocol.messages import Phase
 from secfc.protocol.server.coordinator import Coordinator
-from secfc.protocol.server.inputs import Stopped
+from secfc.protocol.server.inputs import CalledOff
 from secfc.protocol.server.job import Deadlines
 from secfc.protocol.server.snapshot import Snapshot
 from secfc.v1 import secfc_pb2, secfc_pb2_grpc
@@ -225,7 +225,7 @@ class _Job:
         """Somebody at the keyboard (SIGINT) calls the job off, and followers hear it. Whatever runs us (SIGTERM: a service
         manager, a container engine) may start us again, so followers only lose the connection and come back."""
         if code == exits.INTERRUPTED:
-            await driver.take(Stopped(JobFailed("the server was stopped")))
+            await driver.take(CalledOff(JobFailed("the server was stopped")))
             await asyncio.sleep(0.2)  # lets followers hear it
         return code
 

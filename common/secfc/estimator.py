@@ -162,7 +162,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             return [np.asarray(part) for part in np.array_split(np.arange(rows), self.n_clients)]
         owners = np.asarray(groups)
         if owners.shape != (rows,):
-            raise InvalidInput(f"groups must name one client a row: {rows} of them, not shape {owners.shape}")
+            raise InvalidInput(f"groups must name one client per row: {rows} of them, not shape {owners.shape}")
         names, index = np.unique(owners, return_inverse=True)
         if len(names) > self.n_clients:
             raise InvalidInput(f"groups names {len(names)} clients but n_clients is {self.n_clients}; raise n_clients")

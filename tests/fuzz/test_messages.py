@@ -149,7 +149,7 @@ def parcels_to_the_server(job: Trial, name: str) -> list[tuple[Parcel, int]]:
     if attempt is not None and client.site.index in attempt.responders:
         shape = job.plan.shape(len(attempt.question.labels), attempt.question.sizes, attempt.question.columns)
         sizes.add(8 * shape.layout.words)
-    aligned = job.server._phase.aligned
+    aligned = job.server._phase.union
     named = [(Kind.UPLOAD, asked), (Kind.STEP, asked + b"x"), (Kind.IDS, b""), (Kind.CENTERS, bytes(32))]
     named.append((Kind.SUM, aligned.context if aligned is not None and not aligned.finished else bytes(32)))
     return [(Parcel(session, kind, of), size) for kind, of in named for size in sorted(sizes)]
@@ -217,7 +217,7 @@ def test_a_client_answers_or_refuses_anything_that_clients_send(
     session = me.session or bytes(32)
     size = 8 * job.plan.share_layout(len(owner.rows)).words
     names = [owner.share_set.id, me.site.share_set.id, bytes(32)]
-    aligned = getattr(me._phase, "_alignment", None)
+    aligned = getattr(me._phase, "_union", None)
     if aligned is not None:
         names += [aligned.stage.ids[1], aligned.context]
     parcels = [Parcel(session, kind, name) for kind in Kind for name in names]

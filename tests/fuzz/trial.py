@@ -90,7 +90,7 @@ class Trial(memory.Memory):
         super()._give(name, given)
 
     def asks(self) -> messages.RoundRequest | None:
-        rounds = self.server._phase.rounds
+        rounds = self.server._phase.asking
         return rounds.request(1.0) if rounds is not None else None
 
 

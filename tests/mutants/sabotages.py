@@ -25,6 +25,7 @@ CLIENT = "common/secfc/protocol/client"
 GUARD = f"{CLIENT}/guard.py"
 OPENING = f"{CLIENT}/phases/opening.py"
 UNION = f"{CLIENT}/phases/union.py"
+FOLLOWING = f"{CLIENT}/phases/following.py"
 SHARING_PHASE = f"{CLIENT}/phases/sharing.py"
 ROUNDS = f"{CLIENT}/phases/rounds.py"
 MASKED = "common/secfc/protocol/rounds/masked.py"
@@ -123,7 +124,7 @@ SABOTAGES = [
     ),
     Sabotage(
         "any responder set is answered",
-        SHARING_PHASE,
+        FOLLOWING,
         "site.plan.check_responders(request.responders)",
         "pass",
         ("tests/unit/test_participant.py::test_a_wrong_responder_set",),
@@ -374,7 +375,7 @@ SABOTAGES = [
     ),
     Sabotage(
         "a start that the coins do not decide is taken",
-        SHARING_PHASE,
+        FOLLOWING,
         "start.check_assignment(self._job.seeding, coins, self._job.k, version, labels)",
         "pass",
         ("tests/protocol/test_start.py::test_another_first_assignment",),

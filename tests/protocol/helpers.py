@@ -66,7 +66,7 @@ def _empty(value: object) -> bool:
     """A place for a parcel of which nothing has come is as good as none."""
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], transfer.Gathered):
         value = value[1]
-    return isinstance(value, transfer.Gathered | transfer.Residues) and not value.received
+    return isinstance(value, transfer.Gathered | transfer.GatheredWords) and not value.received
 
 
 @contextmanager

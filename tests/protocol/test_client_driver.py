@@ -37,8 +37,8 @@ from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as stubs
 from secfc_client import data, keptlabels
 from secfc_client.__main__ import _run, command
-from secfc_client.job import Files, Job
-from secfc_client.keptlabels import Kept
+from secfc_client.job import Files, SiteJob
+from secfc_client.keptlabels import KeptLabels
 from secfc_client.store import Store
 from tests.protocol.bench import Bench, deal, is_parcel, make_federation
 
@@ -402,29 +402,29 @@ async def served(kit: Kit, service: Recorder) -> aio.Server:
     return listener
 
 
-def job_of(kit: Kit, folder: Path, **changes: Any) -> Job:
+def job_of(kit: Kit, folder: Path, **changes: Any) -> SiteJob:
     """A client's command, as far as its options go."""
     rows = np.arange(6, dtype=np.int64).reshape(3, 2)
     (folder / "rows.csv").write_text("x1,x2\n0,1\n2,3\n4,5\n")
     table = data.load(folder / "rows.csv", feature_count=2)
     files = Files(folder / "rows.csv", folder / "labels.csv", folder / "centers.csv")
     made, store = plan.of(kit.federation), Store(folder / "state")
-    whole = Job(kit, made, Policy(), table, rows, None, store, files, 5.0, False, False)
+    whole = SiteJob(kit, made, Policy(), table, rows, None, store, files, 5.0, False, False)
     return dataclasses.replace(whole, **changes)
 
 
-def ended_after_labels(job: Job) -> Kept:
+def ended_after_labels(job: SiteJob) -> KeptLabels:
     """What a process leaves that is killed right after its labels are written."""
     _, disk = job.prepare()
     ids = np.arange(6, dtype=np.uint64).reshape(3, 2)
-    kept = Kept(b"s" * 32, keptlabels.table_key(job.table), np.array([1, 0, 1], np.int32), ids)
+    kept = KeptLabels(b"s" * 32, keptlabels.table_key(job.table), np.array([1, 0, 1], np.int32), ids)
     keptlabels.keep(job.store.folder, kept)
     job.write(kept)
     disk.put([Put("joined", b""), Put("no-centers", b""), Put("written", b"s" * 32 + b"a" * 32)])
     return kept
 
 
-def go_on(job: Job, kit: Kit, service: Recorder | None) -> int:
+def go_on(job: SiteJob, kit: Kit, service: Recorder | None) -> int:
     async def scenario() -> int:
         listener = await served(kit, service) if service is not None else None
         try:

@@ -30,9 +30,9 @@ from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel, Whole, attempt_name, attempt_of, of_words, to_words
 from secfc.protocol.rounds.kinds import Lies
 from secfc.protocol.server import records
+from secfc.protocol.server.asking import Solved
 from secfc.protocol.server.inputs import Unfollowed
 from secfc.protocol.server.job import Deadlines
-from secfc.protocol.server.rounds import Found
 from secfc_server import result, service
 from secfc_server.journal import Journal
 from secfc_server.progress import Monitor
@@ -344,7 +344,7 @@ def test_no_more_than_a_are_left_out(server: Asking) -> None:
 def test_liars_found_while_others_were_left_out_end_the_job(server: Asking) -> None:
     work, found = server.answer()
     server.server.job.liars = ("c5",)
-    server.server.handle(Worked(work.name, Found(Lies((1,)), found.leakage)), server.now)
+    server.server.handle(Worked(work.name, Solved(Lies((1,)), found.leakage)), server.now)
     assert str(server.server.failure) == "more clients send wrong distances than liars = 1"
 
 

@@ -22,9 +22,9 @@ from secfc.protocol.client.inputs import Sent
 from secfc.protocol.effects import Arrived, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
+from secfc.protocol.server.asking import Asking, Attempt
 from secfc.protocol.server.inputs import Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.job import Deadlines
-from secfc.protocol.server.rounds import Attempt, Rounds
 from tests.protocol.helpers import deliver, introduced, resigned, unchanged
 from tests.simulation.scene import Scene, deal, make_federation
 from tests.simulation.world import World
@@ -45,8 +45,8 @@ def finish(job: World) -> None:
     job.check_labels()
 
 
-def rounds(job: World) -> Rounds:
-    found = job.server._phase.rounds
+def rounds(job: World) -> Asking:
+    found = job.server._phase.asking
     assert found is not None
     return found
 
@@ -328,7 +328,7 @@ def _uploads(job: World, name: str) -> list[Lie]:
         return []
     session, current = server._phase.met.session, server.attempt
     if current is None or server.phase is not Phase.ROUNDS or rounds(job).working:
-        done = server._phase.rounds
+        done = server._phase.asking
         numbers = [(record.number, record.attempts) for record in done.records[-2:]] if done else []
         named = [Parcel(session, Kind.UPLOAD, parcels.attempt_name(*one)) for one in [(1, 1), (0, 0), *numbers]]
         return [("an upload that is not due", Arrived(name, one, 0, 8, bytes(8)), OutOfTurn) for one in named]
@@ -451,7 +451,7 @@ def test_no_round_starts_before_a_restarted_client_holds_the_shares_again() -> N
     back = next(name for name, member in members.items() if member.held)
     job.kill(back)
     job.until(lambda: job.now > 1100.0)
-    assert job.server._phase.rounds is None, "it has not come back"
+    assert job.server._phase.asking is None, "it has not come back"
     job.start(back)
     job.until(lambda: members[back].instance == job.client(back).site.instance)
     assert members[back].held is None, "a new process tells by itself what it holds"

@@ -134,7 +134,7 @@ def test_three_are_needed(shared: Opening) -> None:
     gathering.take(1, shared.values(1))
     assert gathering.enough
     assert not gathering.settled, "others may still be checked"
-    assert seen(gathering.opened()) == shared.means(), "whoever has not answered sees them too"
+    assert seen(gathering.opened_centers()) == shared.means(), "whoever has not answered sees them too"
 
 
 def test_three_refusals_decide_it(shared: Opening) -> None:
@@ -187,7 +187,7 @@ def colluding(rows: list[int], victim: int = 1, **changes: Any) -> Centers:
         coded = CodedClusters(client.coded, 2)
         coded.assign(labels.astype(np.int32))
         gathering.take(j, gathering.consent(coded, 1))
-    return gathering.opened()
+    return gathering.opened_centers()
 
 
 def test_one_row_among_a_colluders_is_not_opened() -> None:
@@ -240,7 +240,7 @@ def test_no_cluster_above_the_floor(shared: Opening) -> None:
     for j in range(5):
         gathering.take(j, shared.values(j, 100))
     with pytest.raises(JobFailed, match="no cluster is above the floor"):
-        gathering.opened()
+        gathering.opened_centers()
 
 
 def test_a_lie_beside_more_values_than_needed_is_refused(shared: Opening) -> None:
@@ -250,7 +250,7 @@ def test_a_lie_beside_more_values_than_needed_is_refused(shared: Opening) -> Non
         answer[HEAD] ^= j == 2
         gathering.take(j, bytes(answer))
     with pytest.raises(Malformed, match="do not fit together; at least one of them is wrong"):
-        gathering.opened()
+        gathering.opened_centers()
 
 
 def test_malformed_answers_change_nothing(shared: Opening) -> None:
@@ -400,7 +400,7 @@ def test_values_are_not_printed(shared: Opening) -> None:
     assert word not in repr(gathering._answers)
     assert word not in repr(Send("c1", Parcel(bytes(32), Kind.CENTERS, bytes(32)), Whole(answer)))
     with pytest.raises(SecfcError) as caught:
-        gathering.opened()
+        gathering.opened_centers()
     assert word not in str(caught.value)
 
 

@@ -237,7 +237,7 @@ def test_masked_uploads_look_uniform() -> None:
     p = field.primes[0]
     seen = np.empty((400, 3, 6), dtype=np.int64)
     for number in range(400):
-        context = masks.Context(b"session", b"parameters", number, 1, (0, 1, 2), b"assignment", (0,))
+        context = masks.MaskContext(b"session", b"parameters", number, 1, (0, 1, 2), b"assignment", (0,))
         for j in range(3):
             mine = {o: secrets[min(j, o), max(j, o)] for o in range(3) if o != j}
             keys = masks.signed_keys(j, 1, context, mine)

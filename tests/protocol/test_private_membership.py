@@ -176,7 +176,7 @@ def test_the_server_opens_no_partial_sum() -> None:
     )
     world.start()
     with pytest.raises(AssertionError, match="never comes"):
-        world.until(lambda: world.server._phase.aligned is not None and world.server._phase.aligned.step > 0, 120.0)
+        world.until(lambda: world.server._phase.union is not None and world.server._phase.union.step > 0, 120.0)
     assert world.server._phase.missing() == ("c3",)
 
 

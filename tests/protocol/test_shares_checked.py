@@ -44,7 +44,7 @@ def world(chance: int = 5, sizes: list[int] | None = None, **changes: Any) -> Wo
 def failure(job: World) -> str:
     job.start()
     job.until(lambda: job.server.phase is Phase.FAILED)
-    assert job.server._phase.rounds is None, "no round was asked for"
+    assert job.server._phase.asking is None, "no round was asked for"
     return str(job.server.failure)
 
 

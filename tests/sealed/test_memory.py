@@ -14,7 +14,7 @@ from secfc.agreement import plan
 from secfc.agreement.federation import SERVER as THE_SERVER
 from secfc.kmeans.lloyd import Clustering
 from secfc.privacy.sealed import rounds
-from secfc.privacy.sealed.messages import SERVER, Outgoing
+from secfc.privacy.sealed.messages import SERVER, Said
 from secfc.privacy.sealed.questions import Lloyd
 from secfc.protocol.effects import Effects
 from secfc.protocol.memory import Memory
@@ -81,7 +81,7 @@ def peak(chunks: int) -> int:
     tracemalloc.start()
     try:
         referee, members = committee.halves(question, context)
-        post: deque[tuple[int, Outgoing]] = deque((SERVER, one) for one in referee.begin())
+        post: deque[tuple[int, Said]] = deque((SERVER, one) for one in referee.begin())
         fed = 0
         while not (referee.done and all(half.done for half in members)):
             for j, half in enumerate(members):

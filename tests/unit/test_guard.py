@@ -127,18 +127,18 @@ def test_a_number_keeps_its_assignment_and_columns() -> None:
     admit(one, ask(4, labels, (0, 2)), labels)
     for mine in (one, guard(kept=one.kept())):  # a restarted client knows it too
         other = partition(1)
-        refused(mine, ask(4, other, (0, 2)), other, OutOfTurn, "something else than before as round 4, attempt 1")
+        refused(mine, ask(4, other, (0, 2)), other, OutOfTurn, "something else than before as request 4, attempt 1")
         refused(mine, ask(4, labels, (0, 1)), labels, OutOfTurn, "something else than before")
         swapped = dataclasses.replace(ask(4, labels, (0, 2)), responders=(0, 1, 3))
         refused(mine, swapped, labels, OutOfTurn, "something else than before")
-        refused(mine, ask(4, other, (0, 2), attempt=2), other, OutOfTurn, "repeats round 4 with another assignment")
-        refused(mine, ask(4, labels, (0, 1), attempt=2), labels, OutOfTurn, "repeats round 4 with other columns")
-        refused(mine, ask(3, labels, attempt=9), labels, WentBack, "goes back to an earlier round")
-        refused(mine, ask(0, labels), labels, WentBack, "goes back to an earlier round")
+        refused(mine, ask(4, other, (0, 2), attempt=2), other, OutOfTurn, "repeats request 4 with another assignment")
+        refused(mine, ask(4, labels, (0, 1), attempt=2), labels, OutOfTurn, "repeats request 4 with other columns")
+        refused(mine, ask(3, labels, attempt=9), labels, WentBack, "goes back to an earlier request")
+        refused(mine, ask(0, labels), labels, WentBack, "goes back to an earlier request")
         admit(mine, ask(4, labels, (0, 2)), labels)
         admit(mine, ask(4, labels, (0, 2), attempt=2), labels)
         admit(mine, ask(4, labels, (0, 1, 2), attempt=1 << 16), labels)
-        refused(mine, ask(4, labels, (0, 2), attempt=1), labels, WentBack, "goes back to an earlier round")
+        refused(mine, ask(4, labels, (0, 2), attempt=1), labels, WentBack, "goes back to an earlier request")
 
 
 def test_another_session_numbers_anew() -> None:

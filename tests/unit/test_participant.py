@@ -498,7 +498,7 @@ def test_who_is_not_asked_does_not_answer_but_counts_it(me: Client) -> None:
 def test_going_back_to_an_earlier_round(me: Client, number: int, attempt: int) -> None:
     assert ask(me, number=3, attempt=2) is not None
     tell(me, piece(LABELS, version=number))
-    refused(me, request(number=number, attempt=attempt), WentBack, "goes back to an earlier round")
+    refused(me, request(number=number, attempt=attempt), WentBack, "goes back to an earlier request")
     assert me.said(messages.Refused), "the server must not go on without us"
 
 

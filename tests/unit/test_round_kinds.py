@@ -63,7 +63,7 @@ class ToyExchange:
     def missing(self) -> list[int]:
         return self.uploads.missing() or [j for j in self.responders if j not in self.back]
 
-    def told(self, client: int) -> Sequence[Outgoing | None]:
+    def told(self, client: int) -> Sequence[Outgoing]:
         if not self.prepared or client not in self.responders:
             return ()
         return [Outgoing(client, b"word", Whole(word(self.attempt, client)))]

@@ -19,7 +19,7 @@ from secfc.errors import ConfigError, StorageError
 from secfc.protocol.client.site import Secrets
 from secfc.protocol.effects import Drop, Put
 from secfc_client import budget, keptlabels
-from secfc_client.keptlabels import Kept
+from secfc_client.keptlabels import KeptLabels
 from secfc_client.store import Store
 
 ROWS = np.array([[1, -2], [3, 4]], dtype=np.int64)
@@ -422,6 +422,6 @@ def test_clearing_leaves_the_budget_and_the_labels(folder: Path) -> None:
     store.secrets(DIGEST, ROWS)
     put(store, joined=b"")
     budget.write(folder, {})
-    keptlabels.keep(folder, Kept(b"s" * 32, "table", np.array([1, 0], np.int32), None))
+    keptlabels.keep(folder, KeptLabels(b"s" * 32, "table", np.array([1, 0], np.int32), None))
     store.finish(keep=False)
     assert sorted(path.name for path in folder.iterdir()) == ["budget.json", f"labels-{'73' * 16}.kept"]

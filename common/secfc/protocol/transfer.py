@@ -103,7 +103,7 @@ class Gathered:
         return self._data
 
 
-class Residues:
+class GatheredWords:
     """Words of residues, each checked against its prime."""
 
     def __init__(self, layout: Layout) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 
 from secfc.errors import Malformed, OutOfTurn
 from secfc.privacy.sealed.context import Context
-from secfc.privacy.sealed.messages import SERVER, Kind, Message, Outgoing, Talk, Wait
-from secfc.privacy.sealed.questions import Lloyd, Question
+from secfc.privacy.sealed.messages import SERVER, Kind, Message, Said, Talk, Wait
+from secfc.privacy.sealed.questions import Asked, Lloyd
 from secfc.privacy.sealed.sides import Side
 from secfc.privacy.sealed.streams import Bytes
 from secfc.privacy.sealed.terms import Terms
@@ -38,7 +38,7 @@ class Half(ABC):
 
     _senders: frozenset[Kind]  # kinds of messages that this half takes
 
-    def __init__(self, terms: Terms, question: Question, context: Context) -> None:
+    def __init__(self, terms: Terms, question: Asked, context: Context) -> None:
         if context.leader is None:
             raise OutOfTurn("no responder is a member of the committee, so nobody adds the pad")
         if len(context.committee) != terms.members:
@@ -74,14 +74,14 @@ class Half(ABC):
             if name is not None and wait is not None
         )
 
-    def begin(self) -> list[Outgoing]:
+    def begin(self) -> list[Said]:
         """Begin as many conversations as may run together."""
         out = []
         for _ in range(WINDOW):
             out += self.work()
         return out
 
-    def work(self) -> list[Outgoing]:
+    def work(self) -> list[Said]:
         """Begin the next conversation, if one can begin now."""
         if not self.room:
             return []
@@ -92,7 +92,7 @@ class Half(ABC):
         self._running[chunk] = conversation
         return self._advance(chunk, conversation, None)
 
-    def _take(self, sender: int, message: Message) -> list[Outgoing]:
+    def _take(self, sender: int, message: Message) -> list[Said]:
         """Put a message where it belongs, and go on."""
         if message.kind not in self._senders or not 0 <= message.chunk < len(self.chunks):
             raise OutOfTurn(f"no message of kind {message.kind.value} for chunk {message.chunk} is due")
@@ -106,11 +106,11 @@ class Half(ABC):
         out = self._resume(message.chunk, conversation)
         return out + self.work()
 
-    def _resume(self, chunk: int, conversation: _Conversation) -> list[Outgoing]:
+    def _resume(self, chunk: int, conversation: _Conversation) -> list[Said]:
         data = self._collected(conversation)
         return [] if data is None else self._advance(chunk, conversation, data)
 
-    def _advance(self, chunk: int, conversation: _Conversation, data: list[Bytes] | None) -> list[Outgoing]:
+    def _advance(self, chunk: int, conversation: _Conversation, data: list[Bytes] | None) -> list[Said]:
         while True:
             try:
                 conversation.wait = next(conversation.talk) if data is None else conversation.talk.send(data)
@@ -126,7 +126,7 @@ class Half(ABC):
                 return self._said(conversation)
 
     @staticmethod
-    def _said(conversation: _Conversation) -> list[Outgoing]:
+    def _said(conversation: _Conversation) -> list[Said]:
         said, conversation.side.out = conversation.side.out, []
         return said
 

@@ -23,8 +23,8 @@ from secfc.privacy.sealed import inertia, rounds, seeding, sides
 from secfc.privacy.sealed.comparer import Comparer
 from secfc.privacy.sealed.context import Context, Line, Purse, pad_key
 from secfc.privacy.sealed.halves import Half
-from secfc.privacy.sealed.messages import SERVER, Kind, Message, Outgoing, Talk
-from secfc.privacy.sealed.questions import Inertia, Lloyd, Question, Seed, places
+from secfc.privacy.sealed.messages import SERVER, Kind, Message, Said, Talk
+from secfc.privacy.sealed.questions import Asked, Inertia, Lloyd, Seed, places
 from secfc.privacy.sealed.seeding import Outcome, Split
 from secfc.privacy.sealed.sides import Side
 from secfc.privacy.sealed.terms import Terms
@@ -83,7 +83,7 @@ class MemberHalf(Half):
     def __init__(
         self,
         terms: Terms,
-        question: Question,
+        question: Asked,
         context: Context,
         place: int,
         key: bytes,
@@ -105,11 +105,11 @@ class MemberHalf(Half):
             if not live <= set(self._pads):
                 raise OutOfTurn(f"columns {sorted(live - set(self._pads))} were never uploaded in this epoch")
 
-    def take(self, message: Message) -> list[Outgoing]:
+    def take(self, message: Message) -> list[Said]:
         """Take one message of the server. What came before, byte for byte, is not answered again: the link repeats bytes."""
         return self._take(SERVER, message) if self._ledger.note(self._name, message) else self._again(message)
 
-    def _again(self, message: Message) -> list[Outgoing]:
+    def _again(self, message: Message) -> list[Said]:
         """A message that an earlier half of the same attempt took may be this one's first."""
         conversation = self._running.get(message.chunk)
         waited = conversation is not None and conversation.name == message.name

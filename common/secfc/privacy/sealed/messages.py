@@ -49,7 +49,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Outgoing:
+class Said:
     """A message and whom it goes to: a member's place in the committee, or SERVER."""
 
     to: int

@@ -108,11 +108,11 @@ class Inertia:
         return columns_shape(terms, self.sizes, self.columns)
 
 
-Question = Lloyd | Seed | Inertia
+Asked = Lloyd | Seed | Inertia
 
 
 @dataclass(frozen=True)
-class Answer:
+class Found:
     """What the server learns. Of a Lloyd round: labels. Of a seed: which candidate won, the next rows (None: ΣD² = 0, take
     the lowest row not chosen), at the end labels. Of an inertia: its total in quantised units."""
 

@@ -55,7 +55,7 @@ class _Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Admission:
+class Examined:
     """A request that may be answered, if what it gives away is not too much."""
 
     asked: _Asked
@@ -147,7 +147,7 @@ class Guard:
 
     # --- checking ------------------------------------------------------------------------------------------------------
 
-    def examine(self, request: RoundRequest, labels: Labels) -> Admission | None:
+    def examine(self, request: RoundRequest, labels: Labels) -> Examined | None:
         """What answering a request for these labels would give away, to be counted and then admitted; None if it is the last
         request once more. Raises if no honest server asks that, or our policy forbids it; changes nothing."""
         question = _question(request)
@@ -161,30 +161,30 @@ class Guard:
         self._check_limits(request.number, labels, sizes)
         digest = request.assignment_digest.hex()
         asked = _Asked(request.number, request.attempt, question, digest, request.columns, seeds)
-        return Admission(asked, self._meter, labels if self._shows else None)
+        return Examined(asked, self._meter, labels if self._shows else None)
 
-    def admit(self, admission: Admission, counted: Leakage) -> None:
+    def admit(self, examined: Examined, counted: Leakage) -> None:
         """Take note of a request and of what it gives away, or raise Refused and change nothing. Pre-condition: nothing was
         admitted since it was examined."""
-        unseen = self._unseen_before(counted, admission.asked.number)
+        unseen = self._unseen_before(counted, examined.asked.number)
         now, most = self._with_unseen(counted, unseen + self._before), self.policy.max_directions
         if most is not None and now.count > most:
             raise Refused(f"{FILE}: max_directions = {most}, and this request would make it {now.count} of {now.total}")
-        self._meter, self._unseen, self._asked = counted, unseen, admission.asked
+        self._meter, self._unseen, self._asked = counted, unseen, examined.asked
 
     def _ordered(self, request: RoundRequest, question: str) -> bool:
         """Whether it is the last request once more; raises if it does not go on from there."""
         now, last = (request.number, request.attempt), (self._asked.number, self._asked.attempt)
         if now < last or request.number < 1:
             raise WentBack(
-                "the server goes back to an earlier round, and this client answers none twice; if its journal is an old "
+                "the server goes back to an earlier request, and this client answers none twice; if its journal is an old "
                 "copy, this job is over: begin a new one with secfc-server --new, then start the clients again"
             )
         self._check_first(request)
         if now == last and question != self._asked.question:
-            raise OutOfTurn(f"the server asks something else than before as round {now[0]}, attempt {now[1]}")
+            raise OutOfTurn(f"the server asks something else than before as request {now[0]}, attempt {now[1]}")
         if now[0] == last[0] and request.assignment_digest.hex() != self._asked.assignment:
-            raise OutOfTurn(f"the server repeats round {now[0]} with another assignment")
+            raise OutOfTurn(f"the server repeats request {now[0]} with another assignment")
         return now == last
 
     def _check_first(self, request: RoundRequest) -> None:
@@ -199,7 +199,7 @@ class Guard:
             )
         whole = tuple(np.flatnonzero(sizes).tolist())
         if request.number == self._asked.number and columns not in (self._asked.columns, whole):
-            raise OutOfTurn(f"the server repeats round {request.number} with other columns")
+            raise OutOfTurn(f"the server repeats request {request.number} with other columns")
         seeding = request.number <= self._seeds_due
         if seeding and columns not in ((request.number - 1,), whole):
             raise Malformed("while seeding, the distances to the newest row are asked for, or to all")
@@ -214,7 +214,7 @@ class Guard:
         measured = 0 if self._shows else 1  # one request more, for the inertia
         if number > seeding_requests(self._federation) + self._federation.job.max_rounds + measured:
             raise OutOfTurn(
-                f"round {number} is beyond max_rounds = {self._federation.job.max_rounds} of federation.toml"
+                f"request {number} is beyond max_rounds = {self._federation.job.max_rounds} of federation.toml"
             )
         if number > due:
             leaves_out = self._federation.job.seeding == "separation" and number == due + 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,11 @@ class Secrets:
     def __repr__(self) -> str:
         return "Secrets(…)"
 
+    @classmethod
+    def fresh(cls, seed: bytes) -> Secrets:
+        """All new but the seed, which makes the shares."""
+        return cls(seed, X25519PrivateKey.generate(), os.urandom(32), os.urandom(start.COIN_BYTES))
+
     @property
     def public(self) -> bytes:
         return self.x25519.public_key().public_bytes_raw()
@@ -71,9 +77,7 @@ class Site:
     columns: tuple[str, ...] = ()
     patience: float = 600.0
     publishes: bool = False
-    places: tuple[npt.NDArray[np.int64], ...] | None = (
-        None  # where all rows stand, if not by roster; in one process only
-    )
+    places: tuple[npt.NDArray[np.int64], ...] | None = None  # of all rows, if not by roster; in one process only
     any_start: bool = False  # whether the server may begin anywhere; in one process only
 
     @property

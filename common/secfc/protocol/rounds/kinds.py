@@ -4,6 +4,7 @@ The clustering above asks a question (`lloyd.Question`) and gets an assignment; 
 as attempt 1, 2, … of some responders each, and every attempt is an `Exchange` of its own, at the server and at every
 responder: what belongs to two attempts is never mixed. Messages are named by request, attempt and the kind's own words.
 
+A kind derives from these classes and leaves alone what it has no use for; with one upload per responder, that is half of it.
 Clients are numbers here, their positions in the roster. Halves know nothing of sockets, files, threads or clocks; heavy
 computing is handed out (`due`, or what `ask` and `take` return to be run) and its result handed back.
 """
@@ -56,12 +57,15 @@ class ServerExchange(Protocol):
 
     def told(self, client: int) -> Sequence[Outgoing | None]:
         """All that this client has to be told in this attempt so far, in order; None stands for what it has answered."""
+        return ()
 
     def due(self) -> Callable[[], Any] | None:
         """Heavy computing that can begin now; handed out once."""
 
     def worked(self, result: Any) -> Answer | Lies | None:
         """What it found; None if more is to come."""
+        found: Answer | Lies | None = result
+        return found
 
     @property
     def upload_bytes(self) -> int:
@@ -74,6 +78,7 @@ class ServerExchange(Protocol):
     @property
     def detail(self) -> bytes:
         """What the kind tells everybody besides, in the request."""
+        return b""
 
 
 class ServerHalf(Protocol):
@@ -84,10 +89,12 @@ class ServerHalf(Protocol):
 
     def lost(self, client: int) -> bool:
         """A client has lost what it knew: whether that ends what is asked now."""
+        return False
 
     @property
     def committee(self) -> tuple[int, ...]:
         """Clients that it would rather ask again."""
+        return ()
 
 
 class ClientExchange(Protocol):
@@ -98,12 +105,15 @@ class ClientExchange(Protocol):
 
     def sink(self, sender: int, name: bytes) -> Sink | None:
         """Where a message of the server or of another responder goes; None if it is not due."""
+        return None
 
     def take(self, sender: int, name: bytes) -> Sequence[Outgoing]:
         """A message is here whole: what follows from it (heavy)."""
+        return ()
 
     def due(self) -> Callable[[], Sequence[Outgoing]] | None:
         """What can be computed besides, now that the first messages are on their way; handed out once."""
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,9 +133,11 @@ class ClientHalf(Protocol):
 
     def committee(self, request: RoundRequest) -> tuple[int, ...]:
         """Clients that, together with the server, could see more than the others."""
+        return ()
 
     def note(self, request: RoundRequest) -> bytes:
         """What must be on disk before a request is answered; nothing if nothing must."""
+        return b""
 
     def answer(self, request: RoundRequest, labels: Labels) -> ClientExchange:
         """Begin to answer; raises Malformed for a request that no honest server makes."""

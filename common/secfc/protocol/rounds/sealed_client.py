@@ -17,8 +17,8 @@ from secfc.privacy.sealed import epochs, member
 from secfc.privacy.sealed.context import Context, Purse, leader_pad
 from secfc.privacy.sealed.epochs import Epoch
 from secfc.privacy.sealed.member import Ledger, MemberHalf
-from secfc.privacy.sealed.messages import Outgoing as Said
-from secfc.privacy.sealed.questions import Question, Seed
+from secfc.privacy.sealed.messages import Said
+from secfc.privacy.sealed.questions import Asked, Seed
 from secfc.protocol.messages import RoundRequest
 from secfc.protocol.parcels import Whole, of_words
 from secfc.protocol.rounds import sealing
@@ -97,7 +97,7 @@ class SealedClient:
         self._membership = _Membership(epoch, own, {self.holding.index: own})
         return self._membership
 
-    def upload(self, question: Question, context: Context, pad: tuple[bytes, int] | None) -> Any:
+    def upload(self, question: Asked, context: Context, pad: tuple[bytes, int] | None) -> Any:
         """The masked upload for one question (heavy); the leader's with the pad."""
         holding, plan = self.holding, self.holding.plan
         labels = sealing.labels_of(question, self.terms.rows)
@@ -107,7 +107,7 @@ class SealedClient:
             shape = question.shape(self.terms)
         except InvalidInput as error:
             raise Malformed(f"the server asks for impossible columns: {error}") from None
-        bound = masks.Context(
+        bound = masks.MaskContext(
             context.session,
             context.plan,
             context.request,
@@ -129,7 +129,7 @@ class _Answering:
         client: SealedClient,
         request: RoundRequest,
         detail: Detail,
-        questions: list[Question],
+        questions: list[Asked],
         membership: _Membership | None,
     ) -> None:
         self._client, self._request, self._detail = client, request, detail

@@ -22,13 +22,10 @@ from secfc.kmeans.empties import fill_from_largest, ranks
 from secfc.kmeans.lloyd import Answer, Question, Step
 from secfc.kmeans.seeding import fold_separated
 from secfc.privacy.sealed import server
-from secfc.privacy.sealed.messages import Message
-from secfc.privacy.sealed.messages import Outgoing as Said
-from secfc.privacy.sealed.questions import Answer as Found
-from secfc.privacy.sealed.questions import Inertia, Lloyd, Seed, trust
-from secfc.privacy.sealed.questions import Question as Asked
+from secfc.privacy.sealed.messages import Message, Said
+from secfc.privacy.sealed.questions import Asked, Found, Inertia, Lloyd, Seed, trust
 from secfc.privacy.sealed.seeding import lowest_unchosen
-from secfc.privacy.sealed.server import ServerHalf
+from secfc.privacy.sealed.server import DealerHalf
 from secfc.protocol.parcels import Whole
 from secfc.protocol.rounds import sealing
 from secfc.protocol.rounds.kinds import Outgoing, ServerExchange
@@ -197,7 +194,7 @@ class _Exchange:
         self._taken: set[tuple[int, bytes]] = set()
         self._inbox: list[tuple[int, int, Message]] = []  # of members: which question, and what they say
         self._told = {j: _Told() for j in responders}
-        self._running: ServerHalf | None = None
+        self._running: DealerHalf | None = None
         self._through: set[tuple[int, int]] = set()  # members that are through with a question
         self._done = False
         if not epoch.agreed:
@@ -309,10 +306,10 @@ class _Exchange:
             asked,
             half.terms.rows,
         )
-        self._running = ServerHalf(half.terms, asked, context, self._epoch.seeds, self._epoch.kept)
+        self._running = DealerHalf(half.terms, asked, context, self._epoch.seeds, self._epoch.kept)
         return self._running.begin()
 
-    def _feed(self, running: ServerHalf) -> list[Said]:
+    def _feed(self, running: DealerHalf) -> list[Said]:
         """Deal the chunks that all uploads have passed; more of them may arrive meanwhile."""
         said, decoder = [], self._decoders[self._place]
         end = decoder.passed

@@ -20,7 +20,7 @@ from secfc.kmeans.distances import Labels
 from secfc.privacy import masks
 from secfc.privacy.sealed.context import Context
 from secfc.privacy.sealed.messages import Kind, Message
-from secfc.privacy.sealed.questions import Inertia, Lloyd, Question, Seed
+from secfc.privacy.sealed.questions import Asked, Inertia, Lloyd, Seed
 from secfc.privacy.sealed.streams import Bytes
 from secfc.privacy.sealed.terms import Terms, draw_bits
 from secfc.protocol.parcels import Whole
@@ -64,7 +64,7 @@ class Detail:
         except (ValueError, KeyError, TypeError, RecursionError):
             raise Malformed("a sealed request does not say who compares what") from None
 
-    def questions(self, labels: Labels, columns: tuple[int, ...], clusters: int) -> list[Question]:
+    def questions(self, labels: Labels, columns: tuple[int, ...], clusters: int) -> list[Asked]:
         """What is asked, for an assignment of all rows."""
         try:
             return [_question(one, labels, columns, clusters) for one in self.asked]
@@ -83,7 +83,7 @@ def lloyd_fields(question: Lloyd) -> dict[str, Any]:
     return {"changed": changed, "doubted": "all" if every else doubted, "separate": question.separate}
 
 
-def _question(fields: dict[str, Any], labels: Labels, columns: tuple[int, ...], clusters: int) -> Question:
+def _question(fields: dict[str, Any], labels: Labels, columns: tuple[int, ...], clusters: int) -> Asked:
     if "seed" in fields:
         rows = tuple(int(row) for row in fields["rows"])
         if not rows or not all(0 <= row < len(labels) for row in rows):
@@ -98,7 +98,7 @@ def _question(fields: dict[str, Any], labels: Labels, columns: tuple[int, ...], 
     return Lloyd(labels, sizes, columns, changed, trusted, bool(fields["separate"]))
 
 
-def labels_of(question: Question, rows: int) -> Labels:
+def labels_of(question: Asked, rows: int) -> Labels:
     """The assignment whose columns a question asks for."""
     return question.labels(rows) if isinstance(question, Seed) else question.labels
 
@@ -114,7 +114,7 @@ def context_of(
     number: int,
     attempt: int,
     responders: Sequence[int],
-    question: Question,
+    question: Asked,
     rows: int,
 ) -> Context:
     """Everything that the streams of one question of one attempt are bound to."""

@@ -14,7 +14,7 @@ from secfc.kmeans.distances import Labels
 from secfc.privacy import verification
 from secfc.protocol import messages, parcels
 from secfc.protocol.client.phases.base import ClientPhase
-from secfc.protocol.client.phases.sharing import Follows
+from secfc.protocol.client.phases.following import Follows
 from secfc.protocol.client.site import Desk
 from secfc.protocol.effects import Effects, Send, Work, Worked
 from secfc.protocol.messages import Phase, RoundRequest
@@ -159,9 +159,8 @@ class Rounds(Follows):
         found: Sink | None = None
         if self._exchange is not None and parcels.attempt_of(parcel.name) == self._exchange[0]:
             found = self._exchange[1].sink(self._number(sender), parcel.name[_HEAD:])
-        return (
-            Here() if found is None and sender == SERVER else found
-        )  # of an attempt that is over, or that we cannot answer
+        # of the server, it may be of an attempt that is over, or that we cannot answer
+        return Here() if found is None and sender == SERVER else found
 
     def _number(self, sender: str) -> int:
         return kinds.SERVER if sender == SERVER else self.desk.site.peer(sender)

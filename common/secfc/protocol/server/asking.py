@@ -47,7 +47,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class RoundRecord:
+class RequestRecord:
     """What `result.json` says of a finished request.
 
     Its time is compute + transport (both of the responder that was done first) + waiting (for the other responders)
@@ -71,14 +71,14 @@ class RoundRecord:
 
 
 @dataclass(frozen=True)
-class Found:
+class Solved:
     """What the work of a round's end brings: the answer, or who lies, and the meter after it."""
 
     result: Any
     leakage: Leakage
 
 
-class Rounds:
+class Asking:
     """See the module's docstring."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Rounds:
         kind = kind_of(plan)
         self.plan, self.clustering = plan, clustering
         self.attempt: Attempt | None = None
-        self.records: list[RoundRecord] = []
+        self.records: list[RequestRecord] = []
         self.leakage = leakage or Leakage(
             clustering.rows, plan.wishes.features, plan.segments if kind.shows_segments else 1
         )
@@ -163,17 +163,17 @@ class Rounds:
             raise OutOfTurn(f"request {name[0]}, attempt {name[1]} is over; follow the job for the current one")
         return self.attempt.exchange.sink(client, rest)
 
-    def arrived(self, client: int, parcel: Parcel, now: float) -> None:
-        """A message is here whole."""
+    def arrived(self, client: int, parcel: Parcel, seconds: float, now: float) -> float | None:
+        """A message is here whole. `seconds`: how long its sender says that it has computed. Returns how long the client took
+        if it was the last one due from it."""
         attempt = self._attempt()
+        if isfinite(seconds) and seconds > 0:
+            attempt.compute.setdefault(client, min(seconds, 86400.0))
         attempt.exchange.arrived(client, parcel.name[len(parcels.attempt_name(0, 0)) :])
-        if client not in attempt.exchange.missing():
-            attempt.arrived.setdefault(client, now)
-
-    def computed(self, client: int, seconds: float) -> None:
-        """How long a responder says it has computed."""
-        if self.attempt is not None and isfinite(seconds) and seconds > 0:
-            self.attempt.compute.setdefault(client, min(seconds, 86400.0))
+        if client in attempt.exchange.missing() or client in attempt.arrived:
+            return None
+        attempt.arrived[client] = now
+        return now - attempt.started
 
     def due(self) -> tuple[tuple[Any, ...], Callable[[], Any]] | None:
         """Heavy computing that can begin now, and its name; handed out once."""
@@ -184,24 +184,25 @@ class Rounds:
         self._working = True
         leakage, question = self.leakage, attempt.question
 
-        def work() -> Found:
+        def work() -> Solved:
             result = run()
             told = isinstance(result, Answer) and self._shows
-            return Found(result, leakage.after(question.labels, question.columns) if told else leakage)
+            return Solved(result, leakage.after(question.labels, question.columns) if told else leakage)
 
         return ("round", *attempt.name), work
 
-    def worked(self, found: Found) -> Answer | Lies | None:
-        """What the exchange makes of it; None if more is to come."""
+    def worked(self, found: Solved, seconds: float, now: float) -> RequestRecord | Lies | None:
+        """Take over what the work found, and publish the assignment that follows from an answer. If somebody lied, the
+        attempt counts for nothing, and the same question is to be asked again; None: more is to come."""
         self._working = False
-        return self._attempt().exchange.worked(found.result)
+        result = self._attempt().exchange.worked(found.result)
+        if isinstance(result, Answer):
+            return self._complete(result, found, seconds, now)
+        if result is not None:
+            self.attempt = None
+        return result
 
-    def discard(self) -> None:
-        """The work found liars: the attempt counts for nothing, and the same question is to be asked again."""
-        self.attempt = None
-
-    def complete(self, answer: Answer, found: Found, decode_seconds: float, now: float) -> RoundRecord:
-        """Take the answer over and publish the assignment that follows."""
+    def _complete(self, answer: Answer, found: Solved, decode_seconds: float, now: float) -> RequestRecord:
         attempt = self._attempt()
         progress = self.clustering.absorb(answer)
         self.leakage = found.leakage
@@ -217,11 +218,11 @@ class Rounds:
             raise OutOfTurn("nothing is asked now")
         return self.attempt
 
-    def _record(self, attempt: Attempt, progress: Progress, decode_seconds: float, now: float) -> RoundRecord:
+    def _record(self, attempt: Attempt, progress: Progress, decode_seconds: float, now: float) -> RequestRecord:
         loss = progress.inertia
         first = min(attempt.arrived, key=lambda j: attempt.arrived[j])
         compute = attempt.compute.get(first, 0.0)
-        return RoundRecord(
+        return RequestRecord(
             number=attempt.question.number,
             step=progress.step.value,
             attempts=attempt.number - self._before,
@@ -248,7 +249,7 @@ class Rounds:
         if key not in self._encoded:
             self._encoded[key] = assignments.encode(labels, self.clustering.clusters, base[1] if base else None)
         data = self._encoded[key]
-        return told(session, Kind.ASSIGNMENT, (version, key if assignments.is_change(data) else 0), data)
+        return told_parcel(session, Kind.ASSIGNMENT, (version, key if assignments.is_change(data) else 0), data)
 
     def request(self, seconds_left: float) -> messages.RoundRequest | None:
         """What clients are asked now."""
@@ -266,7 +267,7 @@ class Rounds:
         )
 
 
-def told(session: bytes, kind: Kind, name: tuple[int, int], data: bytes) -> Iterator[messages.Piece]:
+def told_parcel(session: bytes, kind: Kind, name: tuple[int, int], data: bytes) -> Iterator[messages.Piece]:
     """A parcel that the server tells, in pieces."""
     parcel = Parcel(session, kind, parcels.pair_name(*name))
     return (messages.Piece(parcel, offset, len(data), piece) for offset, piece in pieces(parcels.Whole(data)))
