@@ -30,7 +30,7 @@ from secfc.protocol.start import COIN_BYTES
 
 _FILE = "secrets.json"
 _GIVEN = "given"
-_NOTES = ("joined", "written", "centers-done", "revealed", "past", _GIVEN)
+_NOTES = ("joined", "written", "centers-done", "revealed", "past", "noted", _GIVEN)
 _WHAT = {_GIVEN: "what these shares gave away", "past": "what was said in this job"}
 _SUFFIX = {
     "shares": ".shares",

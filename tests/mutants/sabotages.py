@@ -32,6 +32,7 @@ MASKED = "common/secfc/protocol/rounds/masked.py"
 KIT = "common/secfc/pki/kit.py"
 CLAIMS = "tests/protocol/test_privacy_claims.py"
 AGREEMENT = "tests/protocol/test_agreement.py"
+FAILURES = "tests/sealed/test_failures.py"
 CONTEXT_TEST = ("tests/unit/test_masks.py::test_every_component_of_the_context_changes_every_key",)
 
 SABOTAGES = [
@@ -379,5 +380,26 @@ SABOTAGES = [
         "start.check_assignment(self._job.seeding, coins, self._job.k, version, labels)",
         "pass",
         ("tests/protocol/test_start.py::test_another_first_assignment",),
+    ),
+    Sabotage(
+        "the streams of sealed rounds are bound to nothing but the epoch",
+        "common/secfc/privacy/sealed/context.py",
+        'framed(b"secfc/v1/sealed/context", *parts)',
+        'framed(b"secfc/v1/sealed/context", *parts[:4])',
+        (f"{FAILURES}::test_every_purpose_of_a_stream_is_watched",),
+    ),
+    Sabotage(
+        "a member of the committee takes other data under one name",
+        "common/secfc/privacy/sealed/member.py",
+        "if known != found:",
+        "if False:",
+        (f"{FAILURES}::test_a_server_that_deals_other_data_under_one_name_is_refused",),
+    ),
+    Sabotage(
+        "a member of the committee takes part in an epoch of an earlier process",
+        "common/secfc/protocol/rounds/sealed_client.py",
+        "epoch.check_number(self._last)",
+        "pass",
+        (f"{FAILURES}::test_a_member_refuses_an_epoch_that_is_not_above_its_last",),
     ),
 ]

@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -91,8 +92,8 @@ class Scene:
     def plan(self) -> Plan:
         return plan_of(self.federation)
 
-    def expected(self, coins: Coins, ids: Sequence[Ids] | None) -> list[list[int]]:
-        """Every client's labels, by central Lloyd from the same coins; with private membership rows are ordered by ID."""
+    def expected(self, coins: Coins, ids: Sequence[Ids] | None) -> Expected:
+        """Central Lloyd from the same coins; with private membership rows are ordered by ID."""
         job = self.federation.job
         pooled = np.concatenate(self.rows)
         order = np.arange(len(pooled)) if ids is None else identifiers.order(np.concatenate(list(ids)))
@@ -110,11 +111,35 @@ class Scene:
         labels = np.empty(len(pooled), dtype=np.int32)
         labels[order] = found.labels
         edges = np.cumsum([0, *map(len, self.rows)])
-        return [labels[a:b].tolist() for a, b in itertools.pairwise(edges)]
+        own = [labels[a:b].tolist() for a, b in itertools.pairwise(edges)]
+        loss = found.inertia if kind.shows_distances else partition_inertia(pooled[order], found.labels)
+        return Expected(own, [one.tolist() for one in found.history], found.converged, loss)
 
 
-def random_scene(chance: random.Random, *, sealed: bool = False) -> Scene:
-    """All modes: open, masked, private membership, liars, centres; sizes, seedings and starts as chance has it."""
+@dataclass(frozen=True)
+class Expected:
+    """What must come out: every client's own labels, all rows' labels after every Lloyd round, and the inertia in quantised
+    units."""
+
+    own: list[list[int]]
+    rounds: list[list[int]]
+    converged: bool
+    inertia: Fraction
+
+
+def partition_inertia(rows: Rows, labels: npt.NDArray[np.int32]) -> Fraction:
+    """Of a finished partition to its own means, which is what sealed rounds measure."""
+    total = Fraction(int((rows * rows).sum()))
+    for h in set(labels.tolist()):
+        mine = rows[labels == h]
+        total -= Fraction(int((mine.sum(axis=0) ** 2).sum()), len(mine))
+    return total
+
+
+def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
+    """All modes: open, masked, sealed, private membership, liars, centres; sizes, seedings and starts as chance has it.
+    `sealed`: whether rounds are; None: a quarter of them."""
+    sealed = chance.random() < 0.25 if sealed is None else sealed
     privacy = chance.choice([1, 1, 1, 2])
     liars = 0 if sealed else chance.choice([0, 0, 0, 1])
     dropouts = chance.choice([0, 1, 1, 2])
@@ -129,7 +154,7 @@ def random_scene(chance: random.Random, *, sealed: bool = False) -> Scene:
         "uploads": "open" if liars else "sealed" if sealed else chance.choice(["masked", "masked", "open"]),
         "seeding": chance.choice(["k-means++", "random", "separation"]),
         "membership": "private" if private else "public",
-        "k": chance.choice([2, 3]),
+        "k": chance.choice([2, 3, 3, 10] if sealed else [2, 3]),  # ten: groups of clusters
         "max_rounds": chance.choice([3, 300]),
         "centers": "nobody" if private else chance.choice(["nobody", "nobody", "clients", "server"]),
         "centers_smallest": 1,
@@ -138,7 +163,7 @@ def random_scene(chance: random.Random, *, sealed: bool = False) -> Scene:
         settings["seed"] = f"seed {chance.randrange(1000)}"
     agreed = make_federation(clients, **settings)
     sizes = [chance.choice([0, 1, 3, 4, 6]) for _ in range(clients)]
-    sizes[0] += max(4 - sum(sizes), 0)
+    sizes[0] += max(agreed.job.k + 1 - sum(sizes), 0)
     spread = chance.choice([2, 128])
     rows = deal(chance.randrange(1 << 30), sizes, spread=spread)
     lying = tuple(chance.sample(agreed.roster, chance.randint(0, liars)))

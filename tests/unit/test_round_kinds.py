@@ -109,8 +109,10 @@ class ToyServer:
     def lost(self, client: int) -> bool:
         return False
 
-    def ask(self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int) -> ServerExchange:
-        return ToyExchange(self._half.ask(question, responders, liars_left, attempt), responders, attempt)
+    def ask(
+        self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int, quickest: Sequence[int]
+    ) -> ServerExchange:
+        return ToyExchange(self._half.ask(question, responders, liars_left, attempt, quickest), responders, attempt)
 
 
 @dataclass

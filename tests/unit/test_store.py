@@ -259,6 +259,18 @@ def test_where_a_coin_was_revealed_is_known_until_there_is_another(folder: Path)
     assert list(folder.iterdir()) == []
 
 
+def test_the_last_epoch_of_sealed_rounds_survives_the_process_and_not_the_job(folder: Path) -> None:
+    """A member refuses an epoch that is not above its last; a new job counts from the beginning."""
+    store = Store(folder)
+    store.secrets(DIGEST, ROWS)
+    put(store, noted=b"session 7")
+    again = Store(folder)
+    again.secrets(DIGEST, ROWS)
+    assert again.kept()["noted"] == b"session 7"
+    again.finish(keep=True)
+    assert "noted" not in Store(folder).kept()
+
+
 def test_kept_shares_mean_the_same_seed_and_a_fresh_session(folder: Path) -> None:
     store = Store(folder)
     first = plain(store.secrets(DIGEST, ROWS))

@@ -32,6 +32,13 @@ class _Conversation:
     name: Name | None = None
     mail: dict[Name, dict[int, Bytes]] = field(default_factory=dict)
 
+    def awaited(self) -> list[int]:
+        """Whose messages are not here."""
+        if self.wait is None or self.name is None:
+            return []
+        there = self.mail.get(self.name, {})
+        return [sender for sender in self.wait.senders if sender not in there]
+
 
 class Half(ABC):
     """One party's part in one attempt at one question."""
@@ -73,6 +80,10 @@ class Half(ABC):
             for name, wait, there in waits
             if name is not None and wait is not None
         )
+
+    def awaited(self) -> set[int]:
+        """Whose messages conversations wait for."""
+        return {sender for one in self._running.values() for sender in one.awaited()}
 
     def begin(self) -> list[Said]:
         """Begin as many conversations as may run together."""
@@ -134,11 +145,9 @@ class Half(ABC):
     def _collected(conversation: _Conversation) -> list[Bytes] | None:
         """What is waited for, checked, once all of it is here."""
         wait, name = conversation.wait, conversation.name
-        if wait is None or name is None:
+        if wait is None or name is None or conversation.awaited():
             return None
         there = conversation.mail.get(name, {})
-        if any(sender not in there for sender in wait.senders):
-            return None
         for sender in wait.senders:
             _check(wait, sender, there)
         del conversation.mail[name]

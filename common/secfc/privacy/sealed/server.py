@@ -26,7 +26,7 @@ from secfc.kmeans.distances import Labels
 from secfc.privacy.sealed import inertia, rounds, seeding
 from secfc.privacy.sealed.context import Context, Line, Purse
 from secfc.privacy.sealed.halves import Half
-from secfc.privacy.sealed.messages import Kind, Message, Said, Talk
+from secfc.privacy.sealed.messages import OF_MEMBERS, Message, Said, Talk
 from secfc.privacy.sealed.questions import Asked, Found, Inertia, Lloyd, Seed, places
 from secfc.privacy.sealed.referee import Referee
 from secfc.privacy.sealed.seeding import Outcome, Split
@@ -52,7 +52,7 @@ class Kept:
 class DealerHalf(Half):
     """One attempt at one question, at the server. `seeds[j]` is what it shares with member j in this epoch."""
 
-    _senders = frozenset({Kind.TEST, Kind.COUNTS, Kind.SELECTED, Kind.TURNS, Kind.BETA, Kind.VALUE})
+    _senders = OF_MEMBERS
 
     def __init__(self, terms: Terms, question: Asked, context: Context, seeds: Sequence[bytes], kept: Kept) -> None:
         super().__init__(terms, question, context)

@@ -35,6 +35,14 @@ class Lies:
 
 
 @dataclass(frozen=True)
+class Void:
+    """What work finds instead of an answer: these clients do not fit together, and the question is asked again."""
+
+    clients: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class Outgoing:
     """A message of an exchange: to a client, or to SERVER. `name` tells the exchange's messages apart; empty: its first."""
 
@@ -62,9 +70,9 @@ class ServerExchange(Protocol):
     def due(self) -> Callable[[], Any] | None:
         """Heavy computing that can begin now; handed out once."""
 
-    def worked(self, result: Any) -> Answer | Lies | None:
+    def worked(self, result: Any) -> Answer | Lies | Void | None:
         """What it found; None if more is to come."""
-        found: Answer | Lies | None = result
+        found: Answer | Lies | Void | None = result
         return found
 
     @property
@@ -84,11 +92,13 @@ class ServerExchange(Protocol):
 class ServerHalf(Protocol):
     """The server's half over all requests of a clustering."""
 
-    def ask(self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int) -> ServerExchange:
-        """Begin an attempt; the one before it counts for nothing."""
+    def ask(
+        self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int, quickest: Sequence[int]
+    ) -> ServerExchange:
+        """Begin an attempt; the one before it counts for nothing. `quickest`: the responders, those to rely on first."""
 
     def lost(self, client: int) -> bool:
-        """A client has lost what it knew: whether that ends what is asked now."""
+        """A client has lost what it knew, or is not to be relied on: whether that ends what is asked now."""
         return False
 
     @property

@@ -15,20 +15,21 @@ from typing import Any
 import numpy as np
 
 from secfc.agreement.plan import Plan
-from secfc.errors import JobFailed
+from secfc.errors import JobFailed, Malformed
 from secfc.kmeans.decoding import Decoder
 from secfc.kmeans.distances import Labels
 from secfc.kmeans.empties import fill_from_largest, ranks
 from secfc.kmeans.lloyd import Answer, Question, Step
 from secfc.kmeans.seeding import fold_separated
 from secfc.privacy.sealed import server
-from secfc.privacy.sealed.messages import Message, Said
+from secfc.privacy.sealed.epochs import agree
+from secfc.privacy.sealed.messages import OF_MEMBERS, Message, Said
 from secfc.privacy.sealed.questions import Asked, Found, Inertia, Lloyd, Seed, trust
 from secfc.privacy.sealed.seeding import lowest_unchosen
 from secfc.privacy.sealed.server import DealerHalf
 from secfc.protocol.parcels import Whole
 from secfc.protocol.rounds import sealing
-from secfc.protocol.rounds.kinds import Outgoing, ServerExchange
+from secfc.protocol.rounds.kinds import Outgoing, ServerExchange, Void
 from secfc.protocol.rounds.sealing import CHECK, DONE, SEED, Detail
 from secfc.protocol.rounds.uploads import UploadSink
 from secfc.protocol.transfer import Gathered, Here, Sink
@@ -74,12 +75,14 @@ class SealedServer:
         self._epoch = None
         return True
 
-    def ask(self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int) -> ServerExchange:
-        if self._epoch is None or not self._epoch.agreed or not set(self.committee) <= set(responders):
+    def ask(
+        self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int, quickest: Sequence[int]
+    ) -> ServerExchange:
+        if self._epoch is None or not set(self.committee) <= set(responders):
             self._epochs += 1
-            members = responders[: self.terms.members]
+            members = tuple(sorted(quickest[: self.terms.members]))
             seeds = tuple(os.urandom(32) for _ in members)
-            self._epoch = _Epoch(self._epochs, tuple(members), server.Kept.of(self.terms), seeds)
+            self._epoch = _Epoch(self._epochs, members, server.Kept.of(self.terms), seeds)
         return _Exchange(self, self._epoch, question, responders, attempt, self._asked(self._epoch, question))
 
     def _asked(self, epoch: _Epoch, question: Question) -> list[Asked]:
@@ -186,7 +189,7 @@ class _Exchange:
         self._half, self._epoch, self._question, self._responders = half, epoch, question, responders
         self._asked, self._place, self._attempt = asked, 0, attempt
         fields = [_fields(one) for one in asked]
-        self._detail = Detail(epoch.number, epoch.committee, tuple(fields))
+        self._detail = Detail(epoch.number, epoch.committee, tuple(fields), epoch.agreed)
         self._decoders = [Decoder(one.shape(half.terms), responders, None) for one in asked]
         self._uploads = {(j, sealing.upload_name(place)) for place in range(len(asked)) for j in responders}
         self._checks: dict[int, bytes] = {}
@@ -196,10 +199,11 @@ class _Exchange:
         self._told = {j: _Told() for j in responders}
         self._running: DealerHalf | None = None
         self._through: set[tuple[int, int]] = set()  # members that are through with a question
+        self._awaited: set[int] = set()
         self._done = False
-        if not epoch.agreed:
-            for place, client in enumerate(epoch.committee):
-                self._told[client].all.append(Outgoing(client, SEED, Whole(epoch.seeds[place])))
+        for place, client in enumerate(epoch.committee):
+            # in every attempt: whoever was cut off in the one before may not have it
+            self._told[client].all.append(Outgoing(client, SEED, Whole(epoch.seeds[place])))
 
     @property
     def detail(self) -> bytes:
@@ -219,10 +223,21 @@ class _Exchange:
             return Here()
         if (client, name) in self._uploads:
             return UploadSink(self._decoders[_place_of(name)], client)
+        return self._sinks.setdefault((client, name), Gathered(self._most(client, name)))
+
+    def _most(self, client: int, name: bytes) -> int:
+        """How long a member's message may be. Raises Malformed for one that nobody makes in this attempt."""
         if client not in self._epoch.committee:
-            return None
-        most = 32 if name == CHECK else MOST_BYTES
-        return self._sinks.setdefault((client, name), Gathered(most))
+            raise Malformed("only members of the committee compare")
+        if name == CHECK:
+            return 32
+        if name[:1] == DONE and len(name) == 2:
+            place, most = name[1], 0
+        else:
+            (place, _), most = sealing.message_of(name, b"", OF_MEMBERS), MOST_BYTES
+        if place >= len(self._asked):
+            raise Malformed(f"a member compares for question {place + 1} of {len(self._asked)}")
+        return most
 
     def arrived(self, client: int, name: bytes) -> None:
         if (client, name) in self._uploads:
@@ -238,16 +253,25 @@ class _Exchange:
         elif name[:1] == DONE:
             self._through.add((client, _place_of(name)))
         else:
-            for place, message in sealing.messages_of(name, data):
+            for place, message in sealing.messages_of(name, data, OF_MEMBERS):
                 self._told[client].answered(place, message)
                 self._inbox.append((self._epoch.committee.index(client), place, message))
 
     def missing(self) -> list[int]:
+        """Without the key the leader cannot upload, and no member gets it without the others' parts: whoever is late with
+        what needs no key is waited for first."""
         if self._done:
             return []
-        late = sorted({client for client, _ in self._uploads})
-        unsaid = [] if self._epoch.agreed else [j for j in self._epoch.committee if j not in self._checks]
-        return late or unsaid or list(self._epoch.committee)
+        committee = self._epoch.committee
+        late = {client for client, _ in self._uploads}
+        unsaid = [] if self._epoch.agreed else [j for j in committee if j not in self._checks]
+        return sorted((late - {min(committee)}) or late or unsaid or self._comparing() or committee)
+
+    def _comparing(self) -> set[int]:
+        """Members that the comparison waits for, as of its last work; a thread may be at the next."""
+        if self._awaited or self._running is None:
+            return self._awaited
+        return {j for j in self._epoch.committee if (j, self._place) not in self._through}
 
     def told(self, client: int) -> Sequence[Outgoing | None]:
         return self._told[client].all if client in self._told else ()
@@ -281,8 +305,8 @@ class _Exchange:
 
     def _work(self, inbox: list[tuple[int, int, Message]]) -> Any:
         """On a thread, one at a time. Returns what is to be told, and the answer once it is there."""
-        if not self._epoch.agreed and len(set(self._checks.values())) != 1:
-            return None  # the members do not have the same key: a new epoch
+        if not self._epoch.agreed and not agree(list(self._checks.values())):
+            return Void(self._epoch.committee, "the members of the committee do not agree on their key")
         self._epoch.agreed = True
         said: list[tuple[int, Said]] = []
         if self._running is None:
@@ -317,15 +341,16 @@ class _Exchange:
             said += running.feed(first, decoder.sums(first, min(first + _BLOCK, end)))
         return said
 
-    def worked(self, result: Any) -> Answer | None:
-        if result is None:
+    def worked(self, result: Any) -> Answer | Void | None:
+        if isinstance(result, Void):
             self._half.lost(self._epoch.committee[0])
-            raise JobFailed("the members of the committee do not agree on their key; start again")
+            return result
         for place, one in result:
             name = sealing.message_name(place, one.message)
             client = self._epoch.committee[one.to]
             self._told[client].add(Outgoing(client, name, sealing.body_of(one.message)), place, one.message)
         running = self._running
+        self._awaited = {self._epoch.committee[place] for place in running.awaited()} if running is not None else set()
         if running is None or not running.done or not self._all_through():
             return None
         self._epoch.kept, self._running = running.kept, None

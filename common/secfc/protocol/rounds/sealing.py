@@ -44,14 +44,16 @@ def terms_of(plan: Plan, rows: int) -> Terms:
 
 @dataclass(frozen=True)
 class Detail:
-    """What a sealed request says besides, to everybody: who is on the committee in which epoch, and what is asked."""
+    """What a sealed request says besides, to everybody: who is on the committee in which epoch, what is asked, and whether
+    the server knows already that all members have one key."""
 
     epoch: int
     committee: tuple[int, ...]
     asked: tuple[dict[str, Any], ...]
+    agreed: bool = False
 
     def to_bytes(self) -> bytes:
-        fields = {"epoch": self.epoch, "committee": self.committee, "asked": self.asked}
+        fields = {"epoch": self.epoch, "committee": self.committee, "asked": self.asked, "agreed": self.agreed}
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
@@ -60,7 +62,8 @@ class Detail:
         try:
             fields = json.loads(data)
             committee = tuple(int(member) for member in fields["committee"])
-            return cls(int(fields["epoch"]), committee, tuple(dict(one) for one in fields["asked"]))
+            asked = tuple(dict(one) for one in fields["asked"])
+            return cls(int(fields["epoch"]), committee, asked, bool(fields["agreed"]))
         except (ValueError, KeyError, TypeError, RecursionError):
             raise Malformed("a sealed request does not say who compares what") from None
 
@@ -146,14 +149,16 @@ def message_name(place: int, message: Message) -> bytes:
     return _NAME.pack(place, _KINDS.index(message.kind), message.stage, message.chunk, message.step)
 
 
-def message_of(name: bytes, data: Bytes) -> tuple[int, Message]:
-    """Which question a message is about, and the message."""
+def message_of(
+    name: bytes, data: bytes | bytearray | Bytes, due: frozenset[Kind] = frozenset(Kind)
+) -> tuple[int, Message]:
+    """Which question a message is about, and the message. Raises Malformed unless it is of a kind that is due."""
     if len(name) != _NAME.size:
         raise Malformed("a sealed step has a name of 12 bytes")
     place, kind, stage, chunk, step = _NAME.unpack(name)
-    if kind >= len(_KINDS):
-        raise Malformed("a sealed step is of a kind this version does not know; install the same version everywhere")
-    return place, Message(_KINDS[kind], stage, chunk, step, data)
+    if kind >= len(_KINDS) or _KINDS[kind] not in due:
+        raise Malformed("a sealed step is of a kind that is not due; install the same version everywhere")
+    return place, Message(_KINDS[kind], stage, chunk, step, np.frombuffer(data, dtype=np.uint8))
 
 
 def bundle_of(place: int, messages: Sequence[Message]) -> Whole:
@@ -166,7 +171,7 @@ def bundle_of(place: int, messages: Sequence[Message]) -> Whole:
     return Whole(b"".join(parts))
 
 
-def messages_of(name: bytes, data: bytearray) -> list[tuple[int, Message]]:
+def messages_of(name: bytes, data: bytearray, due: frozenset[Kind]) -> list[tuple[int, Message]]:
     """The messages of a bundle, each with the question it is about. Raises Malformed for what is none."""
     out: list[tuple[int, Message]] = []
     flat, at = np.frombuffer(data, dtype=np.uint8), 0
@@ -179,6 +184,8 @@ def messages_of(name: bytes, data: bytearray) -> list[tuple[int, Message]]:
         at += _LENGTH.size
         if at + size > len(flat):
             raise Malformed("sealed steps that travel together end before their end")
-        out.append(message_of(name, flat[at : at + size]))
+        out.append(message_of(name, flat[at : at + size], due))
         at += size
+    if len({place for place, _ in out}) > 1:
+        raise Malformed("sealed steps that travel together are about one question")
     return out

@@ -98,7 +98,9 @@ class UploadsServer(ServerHalf):
         self._plan, self._decoder = plan, decoder
         self._distances = Distances(plan.field, rows, plan.wishes.clusters)
 
-    def ask(self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int) -> ServerExchange:
+    def ask(
+        self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int, quickest: Sequence[int]
+    ) -> ServerExchange:
         shape = self._plan.shape(len(question.labels), question.sizes, question.columns)
         return _Exchange(question, self._decoder(self._plan, shape, responders), self._distances, liars_left)
 

@@ -24,7 +24,7 @@ from secfc.privacy.leakage import Leakage
 from secfc.protocol import messages, parcels
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.rounds import kind_of
-from secfc.protocol.rounds.kinds import Lies, ServerExchange
+from secfc.protocol.rounds.kinds import Lies, ServerExchange, Void
 from secfc.protocol.transfer import Sink, pieces
 
 
@@ -102,7 +102,7 @@ class Asking:
         self._half = kind.server(plan, clustering.rows, session, attempts_before)
         self._shows = kind.shows_distances
         self._before, self._tried = attempts_before, 0
-        self._working = False
+        self._working = self._void = False
         self._previous: tuple[int, Labels] | None = None
         self._current = (clustering.number, clustering.labels.copy())
         self._encoded: dict[int, bytes] = {}
@@ -136,13 +136,19 @@ class Asking:
         digest = masks.assignment_digest(question.labels.astype("<i4").tobytes())
         self._tried += 1
         number = self._before + self._tried
-        exchange = self._half.ask(question, responders, self.plan.wishes.liars - found, number)
+        self._void = False
+        exchange = self._half.ask(question, responders, self.plan.wishes.liars - found, number, live[:most])
         self.attempt = Attempt(question, number, responders, digest, exchange, now)
         return True
 
-    def lost(self, client: int) -> bool:
-        """A client has lost what it knew: whether that ends what is asked now."""
-        return self._half.lost(client)
+    def lost(self, client: int) -> None:
+        """A client has lost what it knew, or is not to be relied on; that may make the attempt `void`."""
+        self._void = self._half.lost(client) or self._void
+
+    @property
+    def void(self) -> bool:
+        """Whether nothing can come of what is asked now: it is to be asked again, once nothing is computed."""
+        return self._void and self.attempt is not None
 
     @property
     def committee(self) -> tuple[int, ...]:
@@ -191,9 +197,9 @@ class Asking:
 
         return ("round", *attempt.name), work
 
-    def worked(self, found: Solved, seconds: float, now: float) -> RequestRecord | Lies | None:
-        """Take over what the work found, and publish the assignment that follows from an answer. If somebody lied, the
-        attempt counts for nothing, and the same question is to be asked again; None: more is to come."""
+    def worked(self, found: Solved, seconds: float, now: float) -> RequestRecord | Lies | Void | None:
+        """Take over what the work found, and publish the assignment that follows from an answer. If somebody lied, or members
+        do not agree, the attempt counts for nothing, and the same question is to be asked again; None: more is to come."""
         self._working = False
         result = self._attempt().exchange.worked(found.result)
         if isinstance(result, Answer):
@@ -209,6 +215,7 @@ class Asking:
         record = self._record(attempt, progress, decode_seconds, now)
         self.records.append(record)
         self.attempt, self._tried = None, 0
+        self._void = False
         self._previous, self._current = self._current, (self.clustering.number, self.clustering.labels.copy())
         self._encoded = {}
         return record

@@ -21,7 +21,7 @@ from secfc.protocol.messages import Phase, RoundRequest
 from secfc.protocol.parcels import Kind, Parcel, Whole, of_words
 from secfc.protocol.rounds import kind_of, kinds
 from secfc.protocol.rounds.kinds import ClientExchange, Holding, Outgoing
-from secfc.protocol.transfer import Here, Sink
+from secfc.protocol.transfer import Sink
 
 REJOIN_SECONDS = 1.0
 _HEAD = len(parcels.attempt_name(0, 0))
@@ -129,8 +129,11 @@ class Rounds(Follows):
         if allowed and (others := [name for name in names if name not in allowed]):
             raise Refused(f"{FILE}: committee = {', '.join(allowed)}, but {', '.join(others)} would compare")
         name = (request.number, request.attempt)
-        asked = site.index in request.responders and not request.past
-        if asked and (self._exchange is None or self._exchange[0] != name):  # its first messages may come at once
+        if request.past or (self._exchange is not None and self._exchange[0] == name):
+            return labels
+        self._exchange = None  # what was asked before is over, whoever is asked now
+        self.desk.outbox.cancel(_of_round)
+        if site.index in request.responders:  # its first messages may come at once
             self._exchange = name, self._half.answer(request, labels)
         return labels
 
@@ -138,13 +141,14 @@ class Rounds(Follows):
         name = (request.number, request.attempt)
         if self._exchange is None or self._exchange[0] != name:  # a newer attempt has come meanwhile
             return tuple
-        self.desk.outbox.cancel(lambda send: _of_round(send) and parcels.attempt_of(send.message.name) != name)
         return self._exchange[1].begin
 
     def answered(self, request: RoundRequest, made: Sequence[Outgoing], seconds: float, now: float) -> None:
         self._post((request.number, request.attempt), made, seconds, now)
 
     def _post(self, name: tuple[int, int], made: Sequence[Outgoing], seconds: float, now: float) -> None:
+        if self._exchange is None or self._exchange[0] != name:
+            return
         roster = self.desk.site.federation.roster
         for one in made:
             first = one.to == kinds.SERVER and not one.name
@@ -156,11 +160,9 @@ class Rounds(Follows):
     def sink(self, sender: str, parcel: Parcel) -> Sink | None:
         if parcel.kind is not Kind.STEP:
             return super().sink(sender, parcel)
-        found: Sink | None = None
-        if self._exchange is not None and parcels.attempt_of(parcel.name) == self._exchange[0]:
-            found = self._exchange[1].sink(self._number(sender), parcel.name[_HEAD:])
-        # of the server, it may be of an attempt that is over, or that we cannot answer
-        return Here() if found is None and sender == SERVER else found
+        if self._exchange is None or parcels.attempt_of(parcel.name) != self._exchange[0]:
+            return None
+        return self._exchange[1].sink(self._number(sender), parcel.name[_HEAD:])
 
     def _number(self, sender: str) -> int:
         return kinds.SERVER if sender == SERVER else self.desk.site.peer(sender)
@@ -176,7 +178,7 @@ class Rounds(Follows):
         following = super().worked(given, now, out)
         if given.name == ("verify",):
             self._verified(given.result, now, out)
-        elif given.name[0] == "step" and self._exchange is not None and given.name[1] == self._exchange[0]:
+        elif given.name[0] == "step":
             self._post(given.name[1], given.result, given.seconds, now)
         if self._exchange is not None and not self._due and (run := self._exchange[1].due()) is not None:
             out.work.append(Work(("step", self._exchange[0]), run))

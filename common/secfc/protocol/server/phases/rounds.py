@@ -18,7 +18,7 @@ from secfc.protocol import messages
 from secfc.protocol.effects import Arrived, Effects, Work, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
-from secfc.protocol.rounds.kinds import Lies
+from secfc.protocol.rounds.kinds import Lies, Void
 from secfc.protocol.server import records
 from secfc.protocol.server.asking import Asking, RequestRecord, Solved
 from secfc.protocol.server.job import ServerJob
@@ -26,6 +26,7 @@ from secfc.protocol.server.phases.base import Begun, JobPhase
 from secfc.protocol.transfer import Gathered, Sink
 
 SLOWER = 5.0  # a responder so many times slower than the others is replaced, if others can take its place
+DISAGREEMENTS = 5  # committees in a row that do not get one key, until the job fails
 ATTEMPTS_PER_START = 1 << 16  # attempts of one process of the server are numbered in a range of their own
 
 
@@ -57,6 +58,8 @@ class RoundsPhase(Begun):
         self._asking = self.asking = Asking(
             job.plan, clustering, session=met.session, attempts_before=before_us, leakage=told
         )
+        self._blamed: set[str] = set()  # members that others have replaced on the committee, for the current question
+        self._disagreed = 0  # committees in a row that did not get one key
         self._short_since: float | None = None  # when too few clients were ready, for the first time in this round
 
     def begin(self, now: float, out: Effects) -> JobPhase | None:
@@ -68,8 +71,8 @@ class RoundsPhase(Begun):
         return self._ask(now) if self.short else None
 
     def rejoined(self, sender: str, now: float, out: Effects) -> JobPhase | None:
-        ends = self._asking.lost(self.job.index(sender)) and self._asking.attempt is not None
-        return self._ask(now) if ends and not self._asking.working else None
+        self._asking.lost(self.job.index(sender))
+        return self._ask(now) if self._asking.void and not self._asking.working else None
 
     # --- asking ----------------------------------------------------------------------------------------------------------
 
@@ -113,20 +116,45 @@ class RoundsPhase(Begun):
         names, members, limits = self.job.names, self.job.members, self.job.deadlines
         late = [names[j] for j in attempt.exchange.missing()]
         gone = [n for n in late if not members[n].connected and now - members[n].seen > limits.lost]
-        waited = now - attempt.started
+        comparing = set(late) <= {names[j] for j in self._asking.committee}
+        waited = now - max([attempt.started, *(members[n].seen for n in late if comparing)])
         quick = [n for n in names if members[n].ready and n not in (*late, *self.job.liars)]
         replaceable = len(quick) >= self.job.plan.asked(len(self.job.liars))[0]
         if waited > limits.round and not replaceable:
             return self._give_up(f"no answer to request {attempt.question.number} from: {', '.join(late)}", now)
-        if gone or (replaceable and waited > self._patience(quick)):
-            for name in late:  # whoever kept us waiting is asked last from now on
-                members[name].pace = max(members[name].pace, waited)
+        patience = self._members_patience(quick) if comparing else self._patience(quick)
+        if gone or (waited > patience and (replaceable or (comparing and self._other_committee(late)))):
+            self._put_last(late, waited)
             return self._ask(now)
         return None
 
     def _patience(self, quick: Sequence[str]) -> float:
         """How long a round may hang on a client that is connected but silent (frozen, swapping, cut off without a word)."""
-        return max(self.job.deadlines.lost, SLOWER * max(self.job.members[name].pace for name in quick))
+        return max(self.job.deadlines.lost, SLOWER * max((self.job.members[name].pace for name in quick), default=0.0))
+
+    def _members_patience(self, quick: Sequence[str]) -> float:
+        """The same while only members are waited for. What they are dealt may take long on a slow line, which cannot be seen
+        from here, and another committee begins from the start: so patience grows with every attempt."""
+        most = self.job.deadlines.round
+        return min(max(self._patience(quick), most / 10) * 2.0 ** (self._asking.tries - 1), most)
+
+    def _put_last(self, names: Sequence[str], waited: float) -> None:
+        """Whoever kept us waiting is asked last from now on, and is on no committee if others can be."""
+        for name in names:
+            member = self.job.members[name]
+            member.pace = max(member.pace, waited)
+            self._asking.lost(self.job.index(name))
+
+    def _other_committee(self, late: Sequence[str]) -> bool:
+        """Whether others can compare in place of members that do not get on, e.g. because they cannot reach each other: they
+        may still be able to respond. Each is replaced once per question, so that this comes to an end."""
+        comparing = {self.job.names[j] for j in self._asking.committee}
+        slow = (comparing & set(late)) - self._blamed
+        ready = [name for name, member in self.job.members.items() if member.ready and name not in self.job.liars]
+        if not slow or len(set(ready) - self._blamed - slow) < len(comparing):
+            return False
+        self._blamed |= slow
+        return True
 
     # --- answers -----------------------------------------------------------------------------------------------------------
 
@@ -165,9 +193,13 @@ class RoundsPhase(Begun):
             return None
         before = self._asking.leakage
         match self._asking.worked(found, given.seconds, now):
+            case None if self._asking.void:
+                return self._ask(now)
             case None:
                 self.job.steps += 1
                 self._work(out)
+            case Void(clients, reason):
+                return self._disagree([self.job.names[j] for j in clients], reason, now, out)
             case Lies(clients):
                 return self._lied([self.job.names[j] for j in clients], now, out)
             case record:
@@ -179,9 +211,20 @@ class RoundsPhase(Begun):
     def _advance(self, record: RequestRecord, now: float, out: Effects) -> JobPhase | None:
         out.put("state", records.state_to(self._asking.clustering.state()))
         out.put(f"record/{record.number:09d}", records.record_to(record))
-        self._short_since = None
+        self._short_since, self._disagreed = None, 0
+        self._blamed.clear()
         self.job.touch()
         return Finished(self.job, now, self) if self._asking.done else self._ask(now)
+
+    def _disagree(self, names: Sequence[str], reason: str, now: float, out: Effects) -> JobPhase | None:
+        """Another committee; but not for ever, since somebody may see to it that none gets on."""
+        self._disagreed += 1
+        text = f"{', '.join(names)}: {reason}"
+        if self._disagreed >= DISAGREEMENTS:
+            return self.fail(JobFailed(f"{text}, {self._disagreed} times in a row; start a new job without them"), now)
+        out.say("another committee is needed", level=30, reason=text)
+        self._put_last(names, self.job.deadlines.lost)
+        return self._ask(now)
 
     def _lied(self, liars: Sequence[str], now: float, out: Effects) -> JobPhase | None:
         if not set(liars) <= set(self.job.suspects(liars)):  # others were left out while the work was done
