@@ -35,6 +35,7 @@ class RoundsPhase(Begun):
     """Asking until the clustering is done."""
 
     phase = Phase.ROUNDS
+    quiet = True
 
     def __init__(self, job: ServerJob, now: float, before: JobPhase, state: State | None = None) -> None:
         """`state`: where an earlier process of the server stood."""
@@ -176,7 +177,11 @@ class RoundsPhase(Begun):
         self._work(out)
         return None
 
+    def passed(self, out: Effects) -> None:
+        self._work(out)
+
     def _work(self, out: Effects) -> None:
+        """What can be computed with what is here."""
         if (due := self._asking.due()) is not None:
             out.work.append(Work(*due))
 
@@ -199,6 +204,7 @@ class RoundsPhase(Begun):
             case None if self._asking.void:
                 return self._ask(now)
             case None:
+                self.job.steps += 1
                 self._work(out)
             case Void(clients, reason):
                 return self._disagree([self.job.names[j] for j in clients], reason, now, out)
