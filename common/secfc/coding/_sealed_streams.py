@@ -41,14 +41,14 @@ def clean(values: Any, begin: int, nonzero: bool, spare: Any, used: Any) -> Any:
             used[0] = np.int64(at)
             return first
         for j in range(np.int64(count)):
-            i = np.uint64(where[j])
-            v, bad = words[i], marks[i]
+            at_word = np.uint64(where[j])
+            v, bad = words[at_word], marks[at_word]
             while bad:
                 one = (bad & (~bad + _ONE)) >> _S7  # 1 in the lowest bad byte
                 v = (v & ~(one * _BYTE)) | (one * np.uint64(spare[at]))
                 at += _ONE
                 bad &= bad - _ONE
-            words[i] = v
+            words[at_word] = v
     used[0] = np.int64(at)
     for b in range(max(begin, end), values.shape[0]):
         values[b] &= _U8(127)
