@@ -119,7 +119,7 @@ def secfc(job: Job, uploads: str) -> Row:
     sent: list[int] = []
     begun, base = [0.0], [job.start]
 
-    def observe(done: memory.Round) -> None:
+    def observe(done: memory.Answered) -> None:
         rounds.append(perf_counter() - begun[0])
         sizes = np.bincount(base[0], minlength=job.size.k)
         words = agreed.shape(job.size.m, sizes, done.columns).layout.words

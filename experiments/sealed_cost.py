@@ -32,9 +32,9 @@ from secfc.kmeans.distances import CodedClusters, Shape
 from secfc.privacy.sealed import member, server
 from secfc.privacy.sealed.context import Context, Purse, pad_key
 from secfc.privacy.sealed.member import Ledger, MemberHalf
-from secfc.privacy.sealed.messages import SERVER, Outgoing
+from secfc.privacy.sealed.messages import SERVER, Said
 from secfc.privacy.sealed.questions import Lloyd, trust
-from secfc.privacy.sealed.server import ServerHalf
+from secfc.privacy.sealed.server import DealerHalf
 from secfc.privacy.sealed.terms import Terms, Wanted, check, required
 
 Rows = npt.NDArray[np.int64]
@@ -97,7 +97,7 @@ class Sealed:
         context = Context(b"s", b"p", 1, everyone, self.number, 1, everyone, b"a", asked.columns, asked.digest())
         bill = Bill()
         sums = self._sums(asked, context)
-        post: deque[tuple[int, Outgoing]] = deque()
+        post: deque[tuple[int, Said]] = deque()
 
         def on(party: int, call: object, *given: object) -> None:
             name = "server" if party == SERVER else f"member {party}"
@@ -109,7 +109,7 @@ class Sealed:
             post.extend((party, out) for out in said)
 
         began = time.thread_time()
-        referee = ServerHalf(self.terms, asked, context, self.seeds, self.at_server)
+        referee = DealerHalf(self.terms, asked, context, self.seeds, self.at_server)
         bill.cpu["server"] += time.thread_time() - began
         members = []
         for j in everyone:

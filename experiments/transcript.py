@@ -28,7 +28,7 @@ from secfc.protocol.client.participant import Participant
 from secfc.protocol.effects import Send
 from secfc.protocol.memory import Memory
 from secfc.protocol.parcels import Kind, Parcel, Whole, to_words
-from secfc.protocol.server.rounds import Attempt
+from secfc.protocol.server.asking import Attempt
 
 Integers = npt.NDArray[np.int64]
 
@@ -94,7 +94,7 @@ class Insider:
             return
         question = attempt.question
         columns = self._plan.shape(len(question.labels), question.sizes, question.columns).columns
-        context = masks.Context(
+        context = masks.MaskContext(
             client.session, self._plan.digest, *attempt.name, attempt.responders, attempt.digest, columns
         )
         pairs = keys.pair_keys(client.site.secrets.x25519, client.session, parties, self.index)

@@ -22,7 +22,7 @@ from secfc.coding.field import Words
 from secfc.errors import JobFailed
 from secfc.privacy import identifiers
 from secfc.privacy.identifiers import ID_BYTES, Ids
-from secfc.privacy.union import Peeled, TableShape, Union, peel, union_code
+from secfc.privacy.union import IdUnion, Peeled, TableShape, peel, union_code
 
 Row = dict[str, Any]
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -36,7 +36,7 @@ class Timed:
     def __init__(self, clients: int, privacy: int, rows: int) -> None:
         self.ids = identifiers.fresh(rows, os.urandom(32))
         owners = [self.ids[j::clients] for j in range(clients)]
-        self.union = Union(union_code(clients, privacy), os.urandom(32), rows, rows)
+        self.union = IdUnion(union_code(clients, privacy), os.urandom(32), rows, rows)
         self.seconds = dict.fromkeys(STEPS, 0.0)
         self.share_bytes = 0
         while not self.union.finished:

@@ -25,7 +25,7 @@ from secfc.protocol.client.phases.base import Ended
 from secfc.protocol.messages import Phase
 from secfc_client import data, examine, naming
 from secfc_client.driver import ClientDriver
-from secfc_client.job import Files, Job
+from secfc_client.job import Files, SiteJob
 from secfc_client.store import Store
 
 log = logging.getLogger("secfc.client")
@@ -115,9 +115,10 @@ def command(
     quiet: bool,
 ) -> int:
     """Take part in one clustering job with the rows of --data, and write them with their cluster to --out. Rows leave
-    this machine only as shares, which fewer than t+1 clients cannot read; the server can compute the rows from the
-    distances it gets (docs/privacy.md). Exit codes: 0 done, 2 wrong usage, configuration or data, 3 the server could
-    not be reached or a disk was full, 4 the job failed, 130 or 143 stopped by a signal."""
+    this machine only as shares, which fewer than t+1 clients cannot read; with sealed uploads the server learns
+    assignments, with masked ones distances, from which it can compute the rows (docs/privacy.md). Exit codes: 0 done, 2
+    wrong usage, configuration or data, 3 the server could not be reached or a disk was full, 4 the job failed, 130 or
+    143 stopped by a signal."""
     logs.configure(log_format, quiet)
     loaded = kit.load(kit_path)
     if loaded.party_name == SERVER:
@@ -150,7 +151,7 @@ def command(
 
     address = bind or federation.client(loaded.party_name).bind
     files = Files(data_path, out, target)
-    job = Job(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids)
+    job = SiteJob(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids)
     if again and (new or publish_ids):
         raise InvalidInput("--again only writes the labels again; leave out --new and --publish-ids")
     if again:
@@ -187,7 +188,7 @@ def _load(path: Path, federation: Federation, id_column: str | None, features: s
     return table
 
 
-async def _run(job: Job, bind: str, new: bool, style: tuple[str, bool]) -> int:
+async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool]) -> int:
     stopped = exits.stop_signals()
     participant, disk = job.prepare(new=new)
     job.hint()

@@ -28,7 +28,7 @@ from secfc.protocol.client.site import Site
 from secfc.protocol.effects import Drop, Put
 from secfc_client import budget, data, keptlabels, naming
 from secfc_client.data import Table
-from secfc_client.keptlabels import Kept
+from secfc_client.keptlabels import KeptLabels
 from secfc_client.store import Store
 
 log = logging.getLogger("secfc.client")
@@ -45,7 +45,7 @@ class Files:
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class SiteJob:
     """One site's part in one job after the other, with the same rows and rules."""
 
     kit: Kit
@@ -65,7 +65,7 @@ class Job:
         """Whether what we hold may serve the next job; slots are another order of rows in every job."""
         return self.rules.keep_shares and not self.plan.private
 
-    def prepare(self, *, new: bool = False) -> tuple[Participant, Disk]:
+    def prepare(self, *, new: bool = False) -> tuple[Participant, SiteDisk]:
         """A machine with the secrets kept here, or with fresh ones, and where it keeps things. `new`: with fresh ones,
         whatever is left of another job."""
         federation, store = self.kit.federation, self.store
@@ -95,7 +95,7 @@ class Job:
         )
         leaving = self._only_goodbye_left(kept)
         participant = Participant(site, kept=kept, resumed=store.resumed, leaving=leaving, now=time.monotonic())
-        return participant, Disk(self, account)
+        return participant, SiteDisk(self, account)
 
     def _account(self) -> budget.Account:
         key = budget.key_of(self.table.feature_names, self.table.features)
@@ -118,7 +118,7 @@ class Job:
 
     # --- results -----------------------------------------------------------------------------------------------------------
 
-    def write(self, kept: Kept) -> None:
+    def write(self, kept: KeptLabels) -> None:
         """Write labels, with the rows' IDs if they are wanted and known."""
         wanted = self.write_ids or self.publish_ids
         named = identifiers.texts(kept.ids) if wanted and kept.ids is not None else None
@@ -142,10 +142,10 @@ class Job:
             )
 
 
-class Disk:
+class SiteDisk:
     """Where the machine's values go: the state folder, the budget, and the files that the user asked for."""
 
-    def __init__(self, job: Job, account: budget.Account) -> None:
+    def __init__(self, job: SiteJob, account: budget.Account) -> None:
         self._job, self._account = job, account
 
     def get(self, key: str) -> bytes | None:
@@ -171,7 +171,7 @@ class Disk:
         middle = 4 * len(job.rows)
         labels = np.frombuffer(rest[:middle], "<i4").astype(np.int32)
         ids = np.frombuffer(rest[middle:], "<u8").astype(np.uint64).reshape(-1, ID_BYTES // 8)
-        own = Kept(session, keptlabels.table_key(job.table), labels, ids if job.plan.private else None)
+        own = KeptLabels(session, keptlabels.table_key(job.table), labels, ids if job.plan.private else None)
         keptlabels.keep(job.store.folder, own)
         job.write(own)
 

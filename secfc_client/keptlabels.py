@@ -25,7 +25,7 @@ _SEAL_BYTES = 32
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptLabels:
     """The labels of one table's rows in one session, and with private membership the rows' IDs there."""
 
     session: bytes
@@ -42,7 +42,7 @@ def table_key(table: Table) -> str:
     return hashlib.sha256(head + values.tobytes()).hexdigest()
 
 
-def keep(folder: Path, kept: Kept) -> None:
+def keep(folder: Path, kept: KeptLabels) -> None:
     """Put labels on disk."""
     fields = {"session": kept.session.hex(), "table": kept.table, "rows": len(kept.labels), "when": time.time()}
     head = json.dumps(fields | {"ids": kept.ids is not None}).encode()
@@ -56,13 +56,13 @@ def keep(folder: Path, kept: Kept) -> None:
         raise limits.failure(error, f"{folder}: cannot keep state there", cure) from None
 
 
-def of_session(folder: Path, session: bytes) -> Kept | None:
+def of_session(folder: Path, session: bytes) -> KeptLabels | None:
     """The labels of one session, if they are here."""
     path = _path(folder, session)
     return _read(path)[1] if path.exists() else None
 
 
-def latest(folder: Path, table: str) -> Kept | None:
+def latest(folder: Path, table: str) -> KeptLabels | None:
     """The labels of the last job on this very table, if there is one."""
     found = [_read(path) for path in folder.glob(f"{_PREFIX}*{_SUFFIX}")]
     mine = [one for one in found if one[1].table == table]
@@ -73,7 +73,7 @@ def _path(folder: Path, session: bytes) -> Path:
     return folder / f"{_PREFIX}{session.hex()[:32]}{_SUFFIX}"
 
 
-def _read(path: Path) -> tuple[float, Kept]:
+def _read(path: Path) -> tuple[float, KeptLabels]:
     """When these labels were kept, and they themselves."""
     try:
         whole = atomicfile.patiently(path.read_bytes)
@@ -88,7 +88,7 @@ def _read(path: Path) -> tuple[float, Kept]:
         middle = end + 4 * int(head["rows"])
         labels = np.frombuffer(content[end:middle], "<i4").astype(np.int32)
         ids = np.frombuffer(content[middle:], "<u8").astype(np.uint64).reshape(-1, ID_BYTES // 8)
-        kept = Kept(bytes.fromhex(head["session"]), str(head["table"]), labels, ids if head["ids"] else None)
+        kept = KeptLabels(bytes.fromhex(head["session"]), str(head["table"]), labels, ids if head["ids"] else None)
         return float(head["when"]), kept
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ConfigError(f"{path}: damaged, so its labels are lost here; remove it") from None

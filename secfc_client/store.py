@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from secfc.protocol.start import COIN_BYTES
 
 _FILE = "secrets.json"
 _GIVEN = "given"
-_NOTES = ("joined", "written", "centers-done", "revealed", "past", _GIVEN)
+_NOTES = ("joined", "written", "centers-done", "revealed", "past", "noted", _GIVEN)
 _WHAT = {_GIVEN: "what these shares gave away", "past": "what was said in this job"}
 _SUFFIX = {
     "shares": ".shares",
@@ -74,7 +73,7 @@ class Store:
         if kept is not None:
             self._current = kept
             return kept[1]
-        fresh = _fresh(prg.fresh_key())
+        fresh = Secrets.fresh(prg.fresh_key())
         self._current = (subject, fresh)
         self._forget_job()
         self._write(subject, fresh)
@@ -175,7 +174,7 @@ class Store:
             self._clear()
             return
         subject, secrets = self._current
-        self._write(subject, _fresh(secrets.seed))
+        self._write(subject, Secrets.fresh(secrets.seed))
         self._remove(list(self.folder.glob("*.shares")))
         self._forget_job()
 
@@ -253,10 +252,6 @@ class Store:
             atomicfile.write(path, parts)
         except OSError as error:
             raise limits.failure(error, f"{self.folder}: cannot keep state there", _CURE) from None
-
-
-def _fresh(seed: bytes) -> Secrets:
-    return Secrets(seed, X25519PrivateKey.generate(), os.urandom(32), os.urandom(COIN_BYTES))
 
 
 def _subject(federation_digest: bytes, rows: npt.NDArray[np.int64]) -> _Subject:

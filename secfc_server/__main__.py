@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 from secfc import __version__, exits, logs, textfile
 from secfc.agreement import plan
 from secfc.agreement.federation import SERVER
+from secfc.agreement.uploads import DEFAULT, MEANING
 from secfc.coding import kernels
 from secfc.errors import ConfigError, InvalidInput, JobFailed, PeerError, Unavailable
 from secfc.lock import Lock
@@ -29,7 +30,7 @@ from secfc.pki.kit import Kit
 from secfc.protocol.effects import Put, Started
 from secfc.protocol.messages import Phase
 from secfc.protocol.server.coordinator import Coordinator
-from secfc.protocol.server.inputs import Stopped
+from secfc.protocol.server.inputs import CalledOff
 from secfc.protocol.server.job import Deadlines
 from secfc.protocol.server.snapshot import Snapshot
 from secfc.v1 import secfc_pb2, secfc_pb2_grpc
@@ -91,6 +92,8 @@ def command(
         raise ConfigError(f"{folder}: no such folder; create it or choose another --out")
     for name in (result.FILE, result.PUBLISHED, CENTERS_FILE):
         textfile.preflight(folder / name, "choose another --out")
+    if loaded.federation.uploads != DEFAULT:
+        say(log, MEANING[loaded.federation.uploads], level=logging.WARNING)
     # before anybody is waited for: compiling holds up every other thread
     kernels.warm(with_sealed=made.wishes.uploads == "sealed")
     deadlines = replace(Deadlines(), join=join_timeout, share=share_timeout, round=round_timeout)
@@ -225,7 +228,7 @@ class _Job:
         """Somebody at the keyboard (SIGINT) calls the job off, and followers hear it. Whatever runs us (SIGTERM: a service
         manager, a container engine) may start us again, so followers only lose the connection and come back."""
         if code == exits.INTERRUPTED:
-            await driver.take(Stopped(JobFailed("the server was stopped")))
+            await driver.take(CalledOff(JobFailed("the server was stopped")))
             await asyncio.sleep(0.2)  # lets followers hear it
         return code
 

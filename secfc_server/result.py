@@ -9,8 +9,8 @@ from typing import Any
 
 from secfc import textfile
 from secfc.privacy import identifiers
+from secfc.protocol.server.asking import RequestRecord
 from secfc.protocol.server.phases.rounds import Finished
-from secfc.protocol.server.rounds import RoundRecord
 from secfc.protocol.server.snapshot import Snapshot
 
 FILE = "result.json"
@@ -55,7 +55,7 @@ def describe(now: Snapshot, wire_seconds: float) -> dict[str, Any]:
     }
 
 
-def _request(record: RoundRecord, names: tuple[str, ...]) -> dict[str, Any]:
+def _request(record: RequestRecord, names: tuple[str, ...]) -> dict[str, Any]:
     fields = asdict(record)
     rounded = {key: round(value, 6) for key, value in fields.items() if key.endswith("seconds")}
     responders = [names[j] for j in record.responders]
@@ -79,12 +79,12 @@ def _finished(path: Path) -> bool:
 
 def write_published(path: Path, ending: Finished | None) -> list[str]:
     """The rows that clients said to be their own: client, ID, cluster. Returns whose; no file if nobody's."""
-    if ending is None or ending.aligned is None or not ending.published:
+    if ending is None or ending.union is None or not ending.published:
         return []
     lines = ["client,id,cluster"]
     for name in sorted(ending.published, key=ending.job.index):
         ids = ending.published[name]
-        labels = ending.aligned.labels(ids, ending.labels).tolist()
+        labels = ending.union.labels(ids, ending.labels).tolist()
         lines += [f"{name},{text},{label}" for text, label in zip(identifiers.texts(ids), labels, strict=True)]
     textfile.write(path, "\n".join(lines) + "\n", "choose another --out")
     return sorted(ending.published, key=ending.job.index)

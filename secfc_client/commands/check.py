@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from secfc.commands import options
-from secfc_client.commands.checks.results import FAIL, OK, SKIP, WARN, Result, failed
+from secfc_client.commands.checks.verdicts import FAIL, OK, SKIP, WARN, Verdict, failed
 
 _MARKS = {OK: ("ok", "green"), WARN: ("WARN", "bold yellow"), FAIL: ("FAIL", "bold red"), SKIP: ("skip", "dim")}
 
@@ -82,7 +82,7 @@ def command(
         ctx.exit(1)
 
 
-def _show(console: Console, results: list[Result]) -> None:
+def _show(console: Console, results: list[Verdict]) -> None:
     """A line each: on a terminal coloured and folded under its column, else whole."""
     width = max(len(result.name) for result in results)
     if not console.is_terminal:
@@ -100,7 +100,7 @@ def _show(console: Console, results: list[Result]) -> None:
     console.print(Text(*_summary(results)))
 
 
-def _summary(results: list[Result]) -> tuple[str, str]:
+def _summary(results: list[Verdict]) -> tuple[str, str]:
     """The last line and its colour."""
     wrong, warned = len(failed(results)), sum(result.status == WARN for result in results)
     warnings = f"{warned} warning{'' if warned == 1 else 's'}"

@@ -81,8 +81,8 @@ def kill_together(*parties: str) -> Callable[[Scene], None]:
     return apply
 
 
-def freeze(scene: Scene) -> Callable[[], None]:
-    process, started = scene.site.processes[VICTIM], time.monotonic()
+def freeze(scene: Scene, party: str = VICTIM) -> Callable[[], None]:
+    process, started = scene.site.processes[party], time.monotonic()
     process.send_signal(signal.SIGSTOP)
 
     def thaw() -> None:
@@ -274,6 +274,28 @@ def caught(scene: Scene) -> None:
     scene.liars = [VICTIM]
 
 
+# --- sealed rounds -----------------------------------------------------------------------------------------------------
+
+
+def who(scene: Scene, role: str) -> str:
+    """Of the committee that compares now: its leader, another member, or a client that is on none."""
+    committees = [line["members"] for line in scene.site.events("server") if line["event"] == "committee"]
+    leader, member = sorted(committees[-1])
+    others = [name for name in scene.site.federation.roster if name not in (leader, member) and name in scene.links]
+    return {"leader": leader, "member": member}.get(role) or next(iter(others), VICTIM)
+
+
+def of_role(role: str, fault: Callable[[Scene, str], Callable[[], None] | None]) -> Callable[[Scene], Any]:
+    def apply(scene: Scene) -> Callable[[], None] | None:
+        return fault(scene, who(scene, role))
+
+    return apply
+
+
+def kill_at_once(scene: Scene, party: str) -> None:
+    kill(party, signal.SIGKILL)(scene)
+
+
 HONEST, SIX = "none (open uploads, six clients)", (150, 100, 100, 1, 99, 50)
 OPEN = {"uploads": "open", "liars": 1, "dropouts": 1}
 ONLY_ROUNDS = dict.fromkeys(("joining", "sharing", "finishing"), "a client lies in what it uploads, in a round") | {
@@ -281,6 +303,8 @@ ONLY_ROUNDS = dict.fromkeys(("joining", "sharing", "finishing"), "a client lies 
 }
 HIDDEN, PRIVATE = "none (private membership)", {"membership": "private"}
 SEEN, CENTRES = "none (centres)", {"centers": "clients"}
+COVERED, SEALED = "none (sealed)", {"uploads": "sealed"}
+ONLY_WHILE_COMPARING = dict.fromkeys(("joining", "sharing", "finishing"), "sealed rounds differ in the rounds only")
 ONLY_THE_END = dict.fromkeys(MOMENTS[:-1], "centres are opened after the last round")
 FAULTS = [
     Fault("none", nothing),
@@ -333,5 +357,18 @@ FAULTS = [
         never=ONLY_THE_END,
         settings=CENTRES,
         without=SEEN,
+    ),
+    Fault(COVERED, nothing, never=ONLY_WHILE_COMPARING, settings=SEALED),
+    *(
+        Fault(f"sealed: {name}", apply, never=ONLY_WHILE_COMPARING, settings=SEALED, without=COVERED)
+        for name, apply in (
+            ("leader kill −9, started again", of_role("leader", kill_at_once)),
+            ("member kill −9, started again", of_role("member", kill_at_once)),
+            ("client on no committee kill −9, started again", of_role("other", kill_at_once)),
+            ("server kill −9, started again", kill("server", signal.SIGKILL)),
+            ("member frozen for 30 s", of_role("member", freeze)),
+            ("links: down for 5 s", for_seconds(5.0, refuse)),
+            ("links: cut in a message", for_good(tune(cut_next=True))),
+        )
     ),
 ]

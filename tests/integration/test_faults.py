@@ -22,6 +22,10 @@ CELLS = [
     ("server: disk full", "round", ERROR),
     ("client and server: kill −9 together, started again", "sharing", SAME),
     ("links: down for 5 s, client killed and started again meanwhile", "round", SAME),
+    ("sealed: leader kill −9, started again", "round", SAME),
+    ("sealed: member kill −9, started again", "re-ask", SAME),
+    ("sealed: member frozen for 30 s", "round", SAME),
+    ("sealed: links: cut in a message", "round", SAME),
 ]
 
 

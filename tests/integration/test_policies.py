@@ -144,7 +144,7 @@ def test_columns_that_are_too_coarse_or_have_few_values_are_told_before_joining(
     ("kind", "words"),
     [
         ("singleton", "the assignment leaves rows out; only a partition of all rows is answered here"),
-        ("repeat", f"the server asks something else than before as round {K + 1}, attempt 1"),
+        ("repeat", f"the server asks something else than before as request {K + 1}, attempt 1"),
     ],
 )
 def test_a_changed_server_is_left_by_every_client(tmp_path: Path, kind: str, words: str) -> None:

@@ -56,6 +56,27 @@ def test_killed_and_started_again(tmp_path: Path, party: str, moment: str) -> No
     helpers.check_labels(site, parts)
 
 
+def of_role(site: Local, party: str) -> str:
+    """Who that is in the committee that compares now; any other name is a party's own."""
+    committees = [line["members"] for line in site.events("server") if line["event"] == "committee"]
+    leader, member = sorted(committees[-1])
+    outsider = next(name for name in site.federation.roster if name not in (leader, member))
+    return {"leader": leader, "member": member, "outsider": outsider}.get(party, party)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("party", ["leader", "member", "outsider", "server"])
+def test_killed_in_a_sealed_round_and_started_again(tmp_path: Path, party: str) -> None:
+    site, parts = make(tmp_path, (100, 150, 1, 149), seed=None, uploads="sealed", dropouts=1)
+    with local.running(site):
+        helpers.until(lambda: helpers.in_rounds(site, 3), "the third request")
+        victim = of_role(site, party)
+        kill(site, victim)
+        site.start(victim)
+        site.wait(240)
+    helpers.check_labels(site, parts)
+
+
 @pytest.mark.slow
 def test_a_client_killed_between_writing_its_labels_and_ending(tmp_path: Path) -> None:
     """The server has heard of the labels and is gone; the same command says that the job is over, and ends well."""

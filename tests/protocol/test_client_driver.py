@@ -16,6 +16,7 @@ from grpc import aio
 
 from secfc import local
 from secfc.agreement import plan
+from secfc.agreement.federation import SERVER
 from secfc.agreement.policy import Policy
 from secfc.errors import AlreadyJoined, InvalidInput, OutOfTurn, StorageError, Unavailable
 from secfc.kmeans import central
@@ -37,12 +38,13 @@ from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as stubs
 from secfc_client import data, keptlabels
 from secfc_client.__main__ import _run, command
-from secfc_client.job import Files, Job
-from secfc_client.keptlabels import Kept
+from secfc_client.job import Files, SiteJob
+from secfc_client.keptlabels import KeptLabels
 from secfc_client.store import Store
-from tests.protocol.bench import Bench, deal, is_parcel, make_federation
+from tests.parties import deal, make_federation
+from tests.protocol.bench import Bench, is_parcel
 
-SECONDS = 20.0  # only ever waited for in full when a test fails
+SECONDS = 120.0  # only ever waited for in full when a test fails
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +168,7 @@ def test_a_server_that_restarts_in_any_phase_is_told_again_what_it_must_know(pha
     job = Bench(make_federation(3), deal(1, [5, 3, 4]))
     job.start()
     job.until(lambda: job.server.phase is phase)
-    job.restart_server()
+    job.restart(SERVER)
     job.until(lambda: all(client.ended for client in job.clients.values()), seconds=100.0)
     exact(job)
 
@@ -396,29 +398,29 @@ async def served(kit: Kit, service: Recorder) -> aio.Server:
     return listener
 
 
-def job_of(kit: Kit, folder: Path, **changes: Any) -> Job:
+def job_of(kit: Kit, folder: Path, **changes: Any) -> SiteJob:
     """A client's command, as far as its options go."""
     rows = np.arange(6, dtype=np.int64).reshape(3, 2)
     (folder / "rows.csv").write_text("x1,x2\n0,1\n2,3\n4,5\n")
     table = data.load(folder / "rows.csv", feature_count=2)
     files = Files(folder / "rows.csv", folder / "labels.csv", folder / "centers.csv")
     made, store = plan.of(kit.federation), Store(folder / "state")
-    whole = Job(kit, made, Policy(), table, rows, None, store, files, 5.0, False, False)
+    whole = SiteJob(kit, made, Policy(), table, rows, None, store, files, 5.0, False, False)
     return dataclasses.replace(whole, **changes)
 
 
-def ended_after_labels(job: Job) -> Kept:
+def ended_after_labels(job: SiteJob) -> KeptLabels:
     """What a process leaves that is killed right after its labels are written."""
     _, disk = job.prepare()
     ids = np.arange(6, dtype=np.uint64).reshape(3, 2)
-    kept = Kept(b"s" * 32, keptlabels.table_key(job.table), np.array([1, 0, 1], np.int32), ids)
+    kept = KeptLabels(b"s" * 32, keptlabels.table_key(job.table), np.array([1, 0, 1], np.int32), ids)
     keptlabels.keep(job.store.folder, kept)
     job.write(kept)
     disk.put([Put("joined", b""), Put("no-centers", b""), Put("written", b"s" * 32 + b"a" * 32)])
     return kept
 
 
-def go_on(job: Job, kit: Kit, service: Recorder | None) -> int:
+def go_on(job: SiteJob, kit: Kit, service: Recorder | None) -> int:
     async def scenario() -> int:
         listener = await served(kit, service) if service is not None else None
         try:

@@ -18,15 +18,17 @@ from hypothesis import strategies as st
 from secfc.agreement.federation import SERVER
 from secfc.errors import AlreadyJoined, Malformed, OutOfTurn, SecfcError, StorageError, Unavailable, WrongSender
 from secfc.protocol import messages, parcels
-from secfc.protocol.client.inputs import Sent
-from secfc.protocol.effects import Arrived, Worked
+from secfc.protocol.client.inputs import Sent, Unsent
+from secfc.protocol.client.site import SHARE_SECONDS
+from secfc.protocol.effects import Arrived, Tick, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
+from secfc.protocol.server.asking import Asking, Attempt
 from secfc.protocol.server.inputs import Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.job import Deadlines
-from secfc.protocol.server.rounds import Attempt, Rounds
-from tests.protocol.helpers import deliver, introduced, resigned, unchanged
-from tests.simulation.scene import Scene, deal, make_federation
+from tests.parties import deal, make_federation, resigned, unchanged
+from tests.protocol.helpers import deliver, exchange, introduced, reveals
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 
 SEEDINGS = ("k-means++", "random", "separation")
@@ -45,8 +47,8 @@ def finish(job: World) -> None:
     job.check_labels()
 
 
-def rounds(job: World) -> Rounds:
-    found = job.server._phase.rounds
+def rounds(job: World) -> Asking:
+    found = job.server._phase.asking
     assert found is not None
     return found
 
@@ -252,6 +254,28 @@ def test_a_round_whose_last_responder_dies_after_its_last_piece_is_decoded() -> 
     finish(job)
 
 
+@pytest.mark.parametrize("why", [Unavailable("c1 is away"), OutOfTurn("not yet")])
+def test_whoever_takes_no_shares_for_too_long_is_named_by_their_sender(why: SecfcError) -> None:
+    """c0 holds everybody's shares, and c1 takes none of c0's: without the server's word, too, that comes to an end."""
+    clients = introduced(make_federation(3), deal(1, [5, 3, 2]))
+    exchange(clients, lambda send: send.to != "c1")
+    waits, patient = clients[0], clients[0].copy()
+    assert waits.phase is Phase.ROUNDS
+    patient.tell(reveals(clients))  # from then on c1 has had them, and has only lost them
+    for client in (waits, patient):
+        while client.now < 2 * SHARE_SECONDS and client.error is None:
+            sends, client.waiting = client.waiting, []
+            for send in sends:
+                client.give(Unsent(send, why))
+            client.now += 60.0
+            client.give(Tick())
+    assert patient.error is None
+    assert isinstance(waits.error, Unavailable)
+    assert (
+        str(waits.error) == "our shares could not be delivered to c1 for 3600 s; start the same command again to go on"
+    )
+
+
 # --- lies ---------------------------------------------------------------------------------------------------------------
 
 Lie = tuple[str, Any, type[SecfcError] | None]
@@ -328,7 +352,7 @@ def _uploads(job: World, name: str) -> list[Lie]:
         return []
     session, current = server._phase.met.session, server.attempt
     if current is None or server.phase is not Phase.ROUNDS or rounds(job).working:
-        done = server._phase.rounds
+        done = server._phase.asking
         numbers = [(record.number, record.attempts) for record in done.records[-2:]] if done else []
         named = [Parcel(session, Kind.UPLOAD, parcels.attempt_name(*one)) for one in [(1, 1), (0, 0), *numbers]]
         return [("an upload that is not due", Arrived(name, one, 0, 8, bytes(8)), OutOfTurn) for one in named]
@@ -451,7 +475,7 @@ def test_no_round_starts_before_a_restarted_client_holds_the_shares_again() -> N
     back = next(name for name, member in members.items() if member.held)
     job.kill(back)
     job.until(lambda: job.now > 1100.0)
-    assert job.server._phase.rounds is None, "it has not come back"
+    assert job.server._phase.asking is None, "it has not come back"
     job.start(back)
     job.until(lambda: members[back].instance == job.client(back).site.instance)
     assert members[back].held is None, "a new process tells by itself what it holds"

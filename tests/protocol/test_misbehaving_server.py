@@ -23,20 +23,10 @@ from secfc.kmeans.distances import Labels
 from secfc.pki import kit, provision
 from secfc.protocol import messages
 from secfc.protocol.messages import Phase
-from tests.protocol.helpers import (
-    Client,
-    agreements,
-    answer,
-    asked,
-    fresh_secrets,
-    make_site,
-    met,
-    reveals,
-    roster,
-    strangers,
-)
+from tests.parties import deal, fresh_secrets, make_federation, make_site, plan_of
+from tests.protocol.helpers import Client, agreements, answer, asked, met, reveals, roster, strangers
 from tests.protocol.helpers import refused as refused_by
-from tests.simulation.scene import Scene, deal, make_federation, plan_of
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 
 FEDERATION = make_federation(5, seeding="random")  # R = 3
@@ -142,16 +132,16 @@ def test_more_than_the_policy_gives_away() -> None:
 def test_a_round_repeated_with_another_assignment() -> None:
     client = met(FEDERATION, ROWS)[2]
     answered(client, 3, labels(1))
-    refused(client, OutOfTurn, "something else than before as round 3, attempt 1", 3, labels(2))
-    refused(client, OutOfTurn, "repeats round 3 with another assignment", 3, labels(2), attempt=2)
-    refused(client, WentBack, "goes back to an earlier round", 2, labels(2), attempt=9)
+    refused(client, OutOfTurn, "something else than before as request 3, attempt 1", 3, labels(2))
+    refused(client, OutOfTurn, "repeats request 3 with another assignment", 3, labels(2), attempt=2)
+    refused(client, WentBack, "goes back to an earlier request", 2, labels(2), attempt=9)
 
 
 def test_a_round_repeated_with_other_columns() -> None:
     client = met(FEDERATION, ROWS)[2]
     answered(client, 3, labels(1), columns=(0,))
-    refused(client, OutOfTurn, "something else than before as round 3, attempt 1", 3, labels(1), columns=(1,))
-    refused(client, OutOfTurn, "repeats round 3 with other columns", 3, labels(1), columns=(1,), attempt=2)
+    refused(client, OutOfTurn, "something else than before as request 3, attempt 1", 3, labels(1), columns=(1,))
+    refused(client, OutOfTurn, "repeats request 3 with other columns", 3, labels(1), columns=(1,), attempt=2)
 
 
 def test_a_request_for_an_assignment_that_is_not_the_one_it_speaks_of() -> None:
@@ -164,7 +154,7 @@ def test_a_client_that_was_restarted_remembers() -> None:
     client = clients[2]
     before = answered(client, 3, labels(1))
     later = back(clients, 2)
-    refused(later, OutOfTurn, "something else than before as round 3, attempt 1", 3, labels(2))
+    refused(later, OutOfTurn, "something else than before as request 3, attempt 1", 3, labels(2))
     assert np.array_equal(answered(later, 3, labels(1)), before)
 
 
@@ -335,7 +325,7 @@ def test_a_job_within_every_policy_ends_as_without_and_all_count_alike() -> None
     guards = {name: world.client(name).site.guard for name in world.scene.federation.roster}
     world.until(lambda: world.finished)
     world.check_labels()
-    rounds = world.server._phase.rounds
+    rounds = world.server._phase.asking
     assert rounds is not None
     assert rounds.leakage.text() == "distance directions given away: 3 of 3"
     assert [record.directions for record in rounds.records] == sorted(record.directions for record in rounds.records)

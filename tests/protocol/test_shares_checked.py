@@ -18,19 +18,10 @@ from secfc.protocol.effects import Arrived, Send, Tick
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel, to_words
 from secfc.protocol.server.news import Cursor
-from tests.protocol.helpers import (
-    Client,
-    agreements,
-    exchange,
-    flipped,
-    introduced,
-    reveals,
-    roster,
-    tampered,
-    unchanged,
-)
+from tests.parties import deal, make_federation, unchanged
+from tests.protocol.helpers import Client, agreements, exchange, flipped, introduced, reveals, roster, tampered
 from tests.simulation.registry import Registry
-from tests.simulation.scene import Scene, deal, make_federation
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 
 SIZES = [4, 3, 2, 5, 3]
@@ -44,7 +35,7 @@ def world(chance: int = 5, sizes: list[int] | None = None, **changes: Any) -> Wo
 def failure(job: World) -> str:
     job.start()
     job.until(lambda: job.server.phase is Phase.FAILED)
-    assert job.server._phase.rounds is None, "no round was asked for"
+    assert job.server._phase.asking is None, "no round was asked for"
     return str(job.server.failure)
 
 

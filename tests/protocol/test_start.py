@@ -18,18 +18,9 @@ from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind
 from secfc.protocol.server.inputs import Reported
 from secfc.protocol.server.news import Cursor
-from tests.protocol.helpers import (
-    Client,
-    assignment,
-    exchange,
-    introduced,
-    refused,
-    reveals,
-    roster,
-    strangers,
-    unchanged,
-)
-from tests.simulation.scene import Scene, deal, make_federation
+from tests.parties import deal, make_federation, unchanged
+from tests.protocol.helpers import Client, assignment, exchange, introduced, refused, reveals, roster, strangers
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 
 SEEDINGS = ("random", "k-means++", "separation")
@@ -206,7 +197,7 @@ def test_shares_are_checked_when_the_last_coin_is_there() -> None:
     assert not any(isinstance(event, messages.Reveals) for event in told), "no coin is shown before all are there"
     assert job.server.phase is Phase.CHECKING
     job.until(lambda: job.server.phase is Phase.ROUNDS)
-    rounds = job.server._phase.rounds
+    rounds = job.server._phase.asking
     assert rounds is not None
     assert rounds.clustering.coins == job.server.job.tossed(job.server.job.meet())
 
@@ -250,7 +241,7 @@ def test_a_whole_job_from_an_agreed_seed() -> None:
     job = World(Scene(make_federation(3, seed="so be it"), tuple(ROWS)), 3)
     job.start()
     job.until(lambda: job.finished)
-    rounds = job.server._phase.rounds
+    rounds = job.server._phase.asking
     assert rounds is not None
     assert rounds.clustering.coins == Coins(b"so be it")
     job.check_labels()

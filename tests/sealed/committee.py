@@ -17,16 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc.coding.field import Field
+from secfc.kmeans.candidates import candidates_per_seed, draw_labels
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.empties import fill_from_largest, ranks
 from secfc.kmeans.seeding import fold_separated
 from secfc.privacy import masks
-from secfc.privacy.sealed import member, seeding, server
+from secfc.privacy.sealed import member, server
 from secfc.privacy.sealed.context import Context, Purse, pad_key
 from secfc.privacy.sealed.member import Ledger, MemberHalf
-from secfc.privacy.sealed.messages import SERVER, Outgoing
-from secfc.privacy.sealed.questions import Answer, Inertia, Lloyd, Question, Seed, places, trust
-from secfc.privacy.sealed.server import ServerHalf
+from secfc.privacy.sealed.messages import SERVER, Said
+from secfc.privacy.sealed.questions import Asked, Found, Inertia, Lloyd, Seed, places, trust
+from secfc.privacy.sealed.server import DealerHalf
 from secfc.privacy.sealed.terms import Terms, Wanted, draw_bits, required
 
 Rows = npt.NDArray[np.int64]
@@ -55,7 +56,7 @@ class Committee:
     rows: Rows
     terms: Terms
     seed: int = 0
-    record: list[tuple[int, Outgoing]] = field(default_factory=list)
+    record: list[tuple[int, Said]] = field(default_factory=list)
     bytes: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,7 +72,7 @@ class Committee:
         self.at_members = [member.Kept() for _ in range(self.terms.members)]
         self.ledgers = [Ledger() for _ in range(self.terms.members)]
 
-    def context(self, question: Question) -> Context:
+    def context(self, question: Asked) -> Context:
         labels = question.labels(self.terms.rows) if isinstance(question, Seed) else question.labels
         digest = masks.assignment_digest(labels.astype("<i4").tobytes())
         committee = tuple(range(1, self.terms.members + 1))
@@ -89,7 +90,7 @@ class Committee:
             question.digest(),
         )
 
-    def sums(self, question: Question, context: Context) -> npt.NDArray[np.float64]:
+    def sums(self, question: Asked, context: Context) -> npt.NDArray[np.float64]:
         """Σ uploads: v − Y, mod p, in the upload's layout."""
         shape = question.shape(self.terms)
         labels = question.labels(self.terms.rows) if isinstance(question, Seed) else question.labels
@@ -102,19 +103,19 @@ class Committee:
             out[:, q] = ((clear[h] - pad[:, q].astype(object)) % p).astype(float)
         return out
 
-    def halves(self, question: Question, context: Context) -> tuple[ServerHalf, list[MemberHalf]]:
+    def halves(self, question: Asked, context: Context) -> tuple[DealerHalf, list[MemberHalf]]:
         members = [
             MemberHalf(self.terms, question, context, j, self.key, self.seeds[j], self.at_members[j], self.ledgers[j])
             for j in range(self.terms.members)
         ]
-        return ServerHalf(self.terms, question, context, self.seeds, self.at_server), members
+        return DealerHalf(self.terms, question, context, self.seeds, self.at_server), members
 
-    def ask(self, question: Question, lose: Callable[[], bool] = lambda: False) -> Answer | None:
+    def ask(self, question: Asked, lose: Callable[[], bool] = lambda: False) -> Found | None:
         """Run one attempt to its end; None if it was lost on the way."""
         self.attempt += 1
         context = self.context(question)
         referee, members = self.halves(question, context)
-        post: list[deque[Outgoing]] = [deque() for _ in range(self.terms.members + 1)]  # by sender, in order
+        post: list[deque[Said]] = [deque() for _ in range(self.terms.members + 1)]  # by sender, in order
         for j, half in enumerate(members):
             post[j].extend(half.begin())
         post[-1].extend(referee.begin())
@@ -140,7 +141,7 @@ class Committee:
         return referee.answer
 
     def _deliver(
-        self, sender: int, out: Outgoing, referee: ServerHalf, members: Sequence[MemberHalf], post: list[Any]
+        self, sender: int, out: Said, referee: DealerHalf, members: Sequence[MemberHalf], post: list[Any]
     ) -> None:
         sender = SERVER if sender == self.terms.members else sender
         self.record.append((sender, out))
@@ -176,7 +177,11 @@ class Job:
         self.inertia: int | None = None
         self._lost = random.Random(self.seed)
 
-    def ask(self, question: Callable[[], Question]) -> Answer:
+    @property
+    def candidates(self) -> int:
+        return candidates_per_seed(self.clusters, "k-means++") if self.greedy else 1
+
+    def ask(self, question: Callable[[], Asked]) -> Found:
         """Ask until an attempt gets through; a lost member is a new epoch, in which everything is asked again."""
         self.committee.request += 1
         while True:
@@ -214,19 +219,18 @@ class Job:
         return fold_separated(found, sizes, labels)
 
     def _plus_plus(self) -> npt.NDArray[np.int32]:
-        count = seeding.greedy_candidates(self.clusters) if self.greedy else 1
         candidates: tuple[int, ...] = (self.coins.below("k-means++ 0", len(self.rows)),)
         for number in range(self.clusters):
             last = number == self.clusters - 1
-            names = [] if last else seeding.draw_labels(number + 1, count)
+            names = [] if last else draw_labels(number + 1, self.candidates)
             points = tuple(self.coins.below(name, 1 << self.terms.draw_bits) for name in names)
             rows = candidates
             answer = self.ask(partial(Seed, number, rows, points, last))
             assert answer.winner is not None
             self.chosen.append(rows[answer.winner])
             self.refold = [] if last else list(self.chosen)
-            lowest = None if last else seeding.lowest_unchosen(self.chosen)
-            candidates = tuple(lowest if row is None else row for row in answer.rows)  # type: ignore[misc]
+            unchosen = (row for row in range(len(self.rows)) if row not in self.chosen)
+            candidates = tuple(dict.fromkeys(answer.rows)) or (next(unchosen, -1),)
         assert answer.labels is not None
         return answer.labels
 

@@ -1,4 +1,4 @@
-"""What the halves refuse, repeat and keep (docs/sealed.md, Section 7 and Section 10, test 6)."""
+"""What the halves refuse, repeat and keep (docs/sealed.md, Section 7)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from secfc.errors import InvalidInput, Malformed, OutOfTurn, Refused, WentBack
-from secfc.privacy.sealed.messages import Kind, Message, Outgoing
+from secfc.privacy.sealed.messages import Kind, Message, Said
 from secfc.privacy.sealed.questions import Inertia, Lloyd, Seed
 from tests.sealed.committee import Committee, terms_for
 
@@ -28,7 +28,7 @@ def question(made: Committee) -> Lloyd:
     return Lloyd(labels, np.bincount(labels, minlength=3), (0, 1, 2), every, np.ones(24, dtype=bool))
 
 
-def dealt(made: Committee, asked: Lloyd) -> tuple[Outgoing, list[Outgoing]]:
+def dealt(made: Committee, asked: Lloyd) -> tuple[Said, list[Said]]:
     """The first dealt message, and what the member it is for answers."""
     context = made.context(asked)
     referee, members = made.halves(asked, context)

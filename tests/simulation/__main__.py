@@ -7,6 +7,7 @@ import multiprocessing
 import secrets
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 
 from tests.simulation.disasters import Outcome, run
@@ -17,29 +18,34 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None, help="the first seed; default: a random one")
     parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--sealed", action="store_true", help="sealed rounds instead of masked and open ones")
+    parser.add_argument(
+        "--sealed", action=argparse.BooleanOptionalAction, help="only, or no, sealed rounds; default: a quarter of them"
+    )
     given = parser.parse_args(arguments)
     first = secrets.randbelow(1 << 40) if given.seed is None else given.seed
     seeds = range(first, first + given.seeds)
     began = time.monotonic()
     print(f"seeds {first} to {seeds[-1]}", flush=True)
-    failed = [outcome for outcome in outcomes(seeds, given.processes, sealed=given.sealed) if told(outcome)]
+    failed = sum(told(outcome, given.sealed) for outcome in outcomes(seeds, given.processes, sealed=given.sealed))
     seconds = time.monotonic() - began
-    print(f"{len(seeds) - len(failed)} of {len(seeds)} as they must be, in {seconds:.0f} s")
+    print(f"{len(seeds) - failed} of {len(seeds)} as they must be, in {seconds:.0f} s")
     return 1 if failed else 0
 
 
-def outcomes(seeds: range, processes: int, *, sealed: bool = False) -> list[Outcome]:
+def outcomes(seeds: range, processes: int, *, sealed: bool | None = None) -> Iterator[Outcome]:
+    """As they come."""
     if processes == 1:
-        return [run(seed, sealed=sealed) for seed in seeds]
+        yield from (run(seed, sealed=sealed) for seed in seeds)
+        return
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        return list(pool.imap_unordered(partial(run, sealed=sealed), seeds, chunksize=8))
+        yield from pool.imap_unordered(partial(run, sealed=sealed), seeds, chunksize=8)
 
 
-def told(outcome: Outcome) -> bool:
+def told(outcome: Outcome, sealed: bool | None = None) -> bool:
     """Whether a run failed, which is then told at length."""
     if outcome.failure:
-        print(f"--- seed {outcome.seed}: run it again with: python -m tests.simulation --seed {outcome.seed}")
+        option = {None: "", True: " --sealed", False: " --no-sealed"}[sealed]
+        print(f"--- seed {outcome.seed}: run it again with: python -m tests.simulation --seed {outcome.seed}{option}")
         print(outcome.failure, flush=True)
     return bool(outcome.failure)
 

@@ -27,7 +27,7 @@ class Outcome:
     failure: str = ""
 
 
-def run(seed: int, *, sealed: bool = False) -> Outcome:
+def run(seed: int, *, sealed: bool | None = None) -> Outcome:
     """One disaster: a scene, its faults and its checks, all from the seed."""
     chance = random.Random(seed)
     scene = random_scene(chance, sealed=sealed)

@@ -10,7 +10,8 @@ from secfc.protocol import messages
 from secfc.protocol.effects import Send
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
-from tests.simulation.scene import Scene, deal, make_federation
+from tests.parties import deal, make_federation
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 
 
@@ -76,7 +77,7 @@ def test_a_server_killed_between_writing_a_round_down_and_going_on(job: World) -
         job.kill(SERVER)
         job.start(SERVER)
     finish(job)
-    rounds = job.server._phase.rounds
+    rounds = job.server._phase.asking
     assert rounds is not None
     numbers = [record.number for record in rounds.records]
     assert numbers == list(range(1, len(numbers) + 1)), "no round is lost and none is counted twice"
@@ -140,7 +141,7 @@ def test_a_late_client_is_waited_for(job: World) -> None:
 
 def test_the_watch_over_masks_sees_a_mask_used_twice(job: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks that were not bound to the round would be found out here."""
-    monkeypatch.setattr(masks.Context, "bound", lambda self: (b"%r" % (self.responders,),))
+    monkeypatch.setattr(masks.MaskContext, "bound", lambda self: (b"%r" % (self.responders,),))
     with pytest.raises(AssertionError, match="one stream for two plaintexts"):
         finish(job)
 

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -24,6 +25,7 @@ from secfc.agreement.federation import SERVER
 from secfc.agreement.policy import Policy
 from secfc.errors import JobFailed, NoSuchJob, SecfcError, StorageError, Unavailable
 from secfc.kmeans.coins import Coins
+from secfc.kmeans.lloyd import Step
 from secfc.net import wire
 from secfc.privacy.identifiers import Ids
 from secfc.protocol import messages, start, transfer
@@ -34,13 +36,16 @@ from secfc.protocol.client.site import Secrets, Site
 from secfc.protocol.effects import Drop, Effects, Load, Put, Send, Started, Tick, Work, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel, Whole, of_words, to_words
+from secfc.protocol.rounds import kind_of
+from secfc.protocol.server import records
 from secfc.protocol.server.coordinator import Coordinator
 from secfc.protocol.server.inputs import Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.job import Deadlines
 from secfc.protocol.server.news import Cursor
 from secfc.v1 import secfc_pb2 as pb
+from tests.parties import sign, verifier
 from tests.simulation.registry import Registry
-from tests.simulation.scene import Scene, sign, verifier
+from tests.simulation.scene import Expected, Scene
 
 TICK_SECONDS = 0.5
 LIMIT_SECONDS = 40_000.0  # of virtual time; the longest deadline of the system is an hour
@@ -102,12 +107,16 @@ class World:
         self._streams: dict[str, Stream] = {}
         self.notes: list[tuple[str, str]] = []
         self.coins: dict[str, bytes] = {}
+        self.finished_rounds: dict[int, tuple[str, list[int]]] = {}  # by request: its step, and the labels that follow
 
     # --- time ------------------------------------------------------------------------------------------------------------
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
+        self._at(self.now + seconds, call)
+
+    def _at(self, when: float, call: Callable[[], None]) -> None:
         self._count += 1
-        heapq.heappush(self._heap, (self.now + seconds, self._count, call))
+        heapq.heappush(self._heap, (when, self._count, call))
 
     def say(self, text: str) -> None:
         self.trace.append(f"{self.now - 1000:9.2f}  {text}")
@@ -238,7 +247,6 @@ class World:
             return
         if process.frozen_until > self.now and not isinstance(given, Started):
             life = process.life
-            wait = process.frozen_until - self.now
 
             def thawed() -> None:
                 if process.life == life:
@@ -246,7 +254,7 @@ class World:
                 else:
                     reply(Unavailable(f"{name}: the connection broke"))
 
-            self.after(wait + 0.001, thawed)
+            self._at(process.frozen_until, thawed)  # all at one time, so in their order
             return
         self.registry.current = name
         try:
@@ -284,6 +292,7 @@ class World:
         if process.name == SERVER:
             for one in effects.keep:
                 self._put(process, one)
+                self._note_round(process, one)
         process.pending -= 1
         self._release(process, life, effects, reply)
 
@@ -297,6 +306,12 @@ class World:
             process.disk["centers.csv"] = bytes(one.value)
         else:
             process.disk[one.key] = bytes(one.value)
+
+    def _note_round(self, server: Process, one: Put | Drop) -> None:
+        if isinstance(one, Put) and one.key.startswith("record/"):  # kept together with the state that follows
+            record, state = records.record_from(bytes(one.value)), records.state_from(server.disk["state"])
+            assert record.number not in self.finished_rounds, f"request {record.number} was finished twice"
+            self.finished_rounds[record.number] = record.step, state.labels.tolist()
 
     def _crashes(self, process: Process) -> bool:
         if self.crashes and self.chance.random() < self.crashes:
@@ -558,7 +573,7 @@ class World:
         return [np.frombuffer(value[: 4 * size], "<i4").tolist() for value, size in zip(values, sizes, strict=True)]
 
     def check_labels(self) -> None:
-        """Every client's labels are exact Lloyd's from the clients' own coins."""
+        """Every client's labels are exact Lloyd's from the clients' own coins, and so is every round on the way there."""
         server, scene = self.parties[SERVER], self.scene
         introductions = [_introduction(server.disk, name) for name in scene.federation.roster]
         session = messages.session(scene.federation.agreed(), introductions)
@@ -571,7 +586,20 @@ class World:
                 for process, rows in zip(self.clients, scene.rows, strict=True)
             ]
             ids = [np.frombuffer(value, "<u8").astype(np.uint64).reshape(-1, 2) for value in values]
-        assert self.labels() == scene.expected(tossed, ids), "labels are not exact Lloyd's"
+        expected = scene.expected(tossed, ids)
+        assert self.labels() == expected.own, "labels are not exact Lloyd's"
+        self._check_rounds(expected)
+
+    def _check_rounds(self, expected: Expected) -> None:
+        """What the server has written down of every round: no round is lost or counted twice, and all are exact Lloyd's."""
+        assert sorted(self.finished_rounds) == list(range(1, len(self.finished_rounds) + 1)), "a request was lost"
+        lloyd = [labels for step, labels in self.finished_rounds.values() if step == Step.LLOYD.value]
+        assert lloyd == expected.rounds, "a round's labels are not exact Lloyd's"
+        state = records.state_from(self.parties[SERVER].disk["state"])
+        assert (state.rounds, state.converged) == (len(expected.rounds), expected.converged)
+        shows = kind_of(self.scene.plan).shows_distances
+        allowed = Fraction(0) if shows else 1 + expected.inertia / 10**6  # sealed rounds open a blurred total
+        assert abs(Fraction(state.inertia) - expected.inertia) <= allowed, "the inertia is not exact Lloyd's"
 
     def describe(self) -> str:
         """Where everybody stands."""
@@ -583,8 +611,6 @@ class World:
 
 
 def _introduction(disk: dict[str, bytes], name: str) -> messages.Introduction:
-    from secfc.protocol.server import records
-
     return records.introduction_from(disk[f"introduction/{name}"])
 
 

@@ -1,4 +1,4 @@
-"""For tests: Private ID alignment (paper, Section 5) in one process, readable as its specification.
+"""For tests: Private ID alignment (docs/protocol.md, Section 2a) in one process, readable as its specification.
 
     1  every client shares its number of rows; the sum, m, is opened             (left out: tables are sized by max_rows)
     2  every client shares a table of its IDs; the sum is opened and peeled       (`union`)
@@ -20,7 +20,7 @@ from secfc.coding.sharing import Shares
 from secfc.coding.summing import Sum
 from secfc.errors import InvalidInput
 from secfc.privacy.identifiers import Ids
-from secfc.privacy.union import CELLS_PER_ID, Union, peel
+from secfc.privacy.union import CELLS_PER_ID, IdUnion, peel
 
 
 def align(
@@ -31,7 +31,7 @@ def align(
     *,
     count_first: bool = True,
     cells_per_id: float = CELLS_PER_ID,
-) -> Union:
+) -> IdUnion:
     """The union of all clients' IDs; `limit` is the agreed largest number of rows."""
     if len(ids) != code.clients:
         raise InvalidInput(f"the union is for {code.clients} clients, IDs of {len(ids)} were given")
@@ -40,7 +40,7 @@ def align(
     if count_first:
         outgoing = [summing.count_shares(code, len(own), seed, session) for own, seed in zip(ids, seeds, strict=True)]
         counted = summing.opened_count(code, summed(outgoing, lambda: summing.count_sum(code)))
-    union = Union(code, session, limit, counted, cells_per_id)
+    union = IdUnion(code, session, limit, counted, cells_per_id)
     while not union.finished:
         tables = [union.contribution(own, seed) for own, seed in zip(ids, seeds, strict=True)]
         union.learn(peel(union.shape, union.shape.opened(summed(tables, union.shape.sum))))

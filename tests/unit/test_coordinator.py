@@ -15,11 +15,11 @@ from secfc.protocol import messages, parcels, start
 from secfc.protocol.effects import Arrived, Effects, Put, Started, Tick, Work, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
+from secfc.protocol.server.asking import Attempt
 from secfc.protocol.server.coordinator import Coordinator
-from secfc.protocol.server.inputs import Followed, Joined, Reported, Stopped, Unfollowed
+from secfc.protocol.server.inputs import CalledOff, Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.job import Deadlines
 from secfc.protocol.server.news import Cursor
-from secfc.protocol.server.rounds import Attempt
 from secfc.protocol.server.snapshot import Snapshot
 from secfc_server import result
 from secfc_server.service import status
@@ -654,7 +654,7 @@ def test_nothing_moves_a_finished_job() -> None:
     server.begin_rounds()
     server.finish()
     before = ending(server)
-    server.give(Stopped(JobFailed("too late")))
+    server.give(CalledOff(JobFailed("too late")))
     server.lose(0, 1, 2)
     server.tick(1e9)
     server.join(0)
@@ -671,9 +671,9 @@ def test_nothing_moves_a_finished_job() -> None:
 def test_nothing_moves_a_failed_job() -> None:
     server = Server(3, (3, 4, 5))
     server.begin_rounds()
-    server.give(Stopped(JobFailed("stopped")))
+    server.give(CalledOff(JobFailed("stopped")))
     before = ending(server)
-    server.give(Stopped(JobFailed("another reason")))
+    server.give(CalledOff(JobFailed("another reason")))
     server.lose(0, 1)
     server.tick(1e9)
     with pytest.raises(JobFailed, match="stopped"):
@@ -694,7 +694,7 @@ def test_a_job_that_fails_while_it_decodes_stays_failed() -> None:
         server.send(j)
     work = server.take_work()
     assert work is not None
-    server.give(Stopped(JobFailed("the server was stopped")))
+    server.give(CalledOff(JobFailed("the server was stopped")))
     server.complete(work)
     assert server.coordinator.phase is Phase.FAILED
 
@@ -809,7 +809,7 @@ def test_clients_do_not_hear_where_the_servers_files_are() -> None:
     """A journal that cannot be written ends the job; its place is for the server's own log."""
     server = Server()
     server.join(0, 1)
-    server.give(Stopped(ConfigError("/srv/hub/state/journal.sqlite: the journal cannot be written")))
+    server.give(CalledOff(ConfigError("/srv/hub/state/journal.sqlite: the journal cannot be written")))
     [failed] = server.news("c0")
     assert isinstance(failed, messages.Failed)
     with pytest.raises(JobFailed) as late:

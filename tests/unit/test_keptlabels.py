@@ -11,7 +11,7 @@ import pytest
 
 from secfc.errors import ConfigError
 from secfc_client import data, keptlabels
-from secfc_client.keptlabels import Kept
+from secfc_client.keptlabels import KeptLabels
 
 LABELS = np.array([2, 0, 1], np.int32)
 IDS = np.arange(6, dtype=np.uint64).reshape(3, 2)
@@ -20,9 +20,9 @@ IDS = np.arange(6, dtype=np.uint64).reshape(3, 2)
 def test_the_last_labels_of_the_very_same_rows_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter((3.0, 5.0, 4.0))
     monkeypatch.setattr(time, "time", lambda: next(now))
-    keptlabels.keep(tmp_path, Kept(b"a" * 32, "mine", LABELS, None))
-    keptlabels.keep(tmp_path, Kept(b"b" * 32, "mine", LABELS[::-1], IDS))
-    keptlabels.keep(tmp_path, Kept(b"c" * 32, "other", LABELS, None))
+    keptlabels.keep(tmp_path, KeptLabels(b"a" * 32, "mine", LABELS, None))
+    keptlabels.keep(tmp_path, KeptLabels(b"b" * 32, "mine", LABELS[::-1], IDS))
+    keptlabels.keep(tmp_path, KeptLabels(b"c" * 32, "other", LABELS, None))
     kept = keptlabels.latest(tmp_path, "mine")
     assert kept is not None
     assert (kept.session, kept.labels.tolist()) == (b"b" * 32, [1, 0, 2])
@@ -37,7 +37,7 @@ def test_the_last_labels_of_the_very_same_rows_come_back(tmp_path: Path, monkeyp
 
 
 def test_no_rows_have_labels_too(tmp_path: Path) -> None:
-    keptlabels.keep(tmp_path, Kept(b"a" * 32, "mine", LABELS[:0], IDS[:0]))
+    keptlabels.keep(tmp_path, KeptLabels(b"a" * 32, "mine", LABELS[:0], IDS[:0]))
     kept = keptlabels.latest(tmp_path, "mine")
     assert kept is not None
     assert (len(kept.labels), kept.ids is not None) == (0, True)
@@ -45,7 +45,7 @@ def test_no_rows_have_labels_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [0, 10, 40, -1])
 def test_a_damaged_file_is_told(tmp_path: Path, size: int) -> None:
-    keptlabels.keep(tmp_path, Kept(b"a" * 32, "mine", LABELS, None))
+    keptlabels.keep(tmp_path, KeptLabels(b"a" * 32, "mine", LABELS, None))
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(ConfigError, match="damaged, so its labels are lost here; remove it"):

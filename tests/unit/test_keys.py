@@ -53,7 +53,7 @@ def test_an_equivalent_public_key_gives_another_pair_key() -> None:
     honest = Trio()
     trio = Trio(last=equivalent(honest.parties[1][1]))
     assert trio.pairs[0][1] != trio.pairs[0][2]
-    context = masks.Context(SESSION, b"", 1, 1, (0, 1, 2), b"", (0,))
+    context = masks.MaskContext(SESSION, b"", 1, 1, (0, 1, 2), b"", (0,))
     streams = masks.signed_keys(0, 1, context, trio.pairs[0])
     assert len({key for key, _ in streams}) == 2
 

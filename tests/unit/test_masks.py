@@ -15,10 +15,10 @@ from secfc.coding.field import Field, Layout
 from secfc.coding.prg import SumReader
 from secfc.errors import InvalidInput, PlanError
 from secfc.privacy import masks
-from secfc.privacy.masks import Context, neighbours, signed_keys, stream_key
+from secfc.privacy.masks import MaskContext, neighbours, signed_keys, stream_key
 from tests.oracle import small_field, stream
 
-CONTEXT = Context(b"session", b"parameters", 3, 1, (0, 2, 3, 5, 6), b"assignment", (1, 0))
+CONTEXT = MaskContext(b"session", b"parameters", 3, 1, (0, 2, 3, 5, 6), b"assignment", (1, 0))
 
 
 def connected(graph: dict[int, list[int]], left: set[int]) -> bool:
@@ -33,8 +33,8 @@ def connected(graph: dict[int, list[int]], left: set[int]) -> bool:
 
 @pytest.mark.parametrize("privacy", range(1, 7))
 def test_the_graph_is_hararys(privacy: int) -> None:
-    """DESIGN.md: "a (t+1)-connected (Harary) graph of the responders, so t+1 streams each (one client has t+2 when t is
-    even)". Connectivity by removing every t nodes, for up to 9 responders."""
+    """docs/protocol.md, Section 3: a (t+1)-connected graph of the responders, so t+1 streams each (one client has t+2 when
+    t is even). Connectivity by removing every t nodes, for up to 9 responders."""
     for responders in range(2 * privacy + 1, 2 * privacy + 12, 2):
         graph = {i: neighbours(i, responders, privacy) for i in range(responders)}
         for i, near in graph.items():
@@ -64,7 +64,7 @@ def test_too_small_a_graph_is_refused(responders: int, privacy: int) -> None:
         neighbours(0, responders, privacy)
 
 
-def keys_of(context: Context, privacy: int) -> dict[int, list[tuple[bytes, int]]]:
+def keys_of(context: MaskContext, privacy: int) -> dict[int, list[tuple[bytes, int]]]:
     out = {}
     for me in context.responders:
         secrets = {o: bytes([min(me, o), max(me, o)]) * 16 for o in context.responders if o != me}
@@ -115,7 +115,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("component", [field.name for field in dataclasses.fields(Context)])
+@pytest.mark.parametrize("component", [field.name for field in dataclasses.fields(MaskContext)])
 def test_every_component_of_the_context_changes_every_key(component: str) -> None:
     """docs/protocol.md: bound to session, plan digest, round, attempt, responders, assignment and columns."""
     other = dataclasses.replace(CONTEXT, **{component: OTHERS[component]})
@@ -132,7 +132,7 @@ def test_keys_are_repeatable_and_differ_by_secret() -> None:
 
 numbers = st.integers(0, 300)
 contexts = st.builds(
-    Context,
+    MaskContext,
     session=st.binary(max_size=3),
     parameters=st.binary(max_size=3),
     round=numbers,
@@ -145,12 +145,12 @@ contexts = st.builds(
 
 @settings(deadline=None, max_examples=300)
 @given(contexts, contexts)
-def test_two_contexts_share_a_key_exactly_if_they_are_equal(one: Context, two: Context) -> None:
+def test_two_contexts_share_a_key_exactly_if_they_are_equal(one: MaskContext, two: MaskContext) -> None:
     assert (stream_key(b"s" * 32, one) == stream_key(b"s" * 32, two)) == (one == two)
 
 
 def test_neighbouring_parts_are_kept_apart() -> None:
-    base = Context(b"ab", b"c", 1, 1, (1, 2), b"x", (1,))
+    base = MaskContext(b"ab", b"c", 1, 1, (1, 2), b"x", (1,))
     shifted = [
         dataclasses.replace(base, session=b"a", parameters=b"bc"),
         dataclasses.replace(base, round=11, attempt=1),

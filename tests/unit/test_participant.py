@@ -151,15 +151,15 @@ def me() -> Client:
 
 
 def refused(client: Client, event: messages.Event, error: type[PeerError], words: str) -> None:
-    """What no honest server says ends the client: it says why, and nothing else leaves."""
-    before = len(client.sent)
+    """What no honest server says ends the client: it says why, nothing else leaves, and nothing of it is kept."""
+    before, kept = len(client.sent), dict(client.kept)
     client.hear(event)
     assert client.machine.ended is not None
     failure = client.machine.ended.error
     assert type(failure) is error
     assert re.search(words, str(failure)), str(failure)
     assert [type(send.message) for send in client.sent[before:]] in ([messages.Stopped], [messages.Refused])
-    assert not client.parcels(Kind.UPLOAD)[before:]
+    assert client.kept == kept
 
 
 def piece(labels: Labels, version: int = 1) -> messages.Piece:
@@ -498,7 +498,7 @@ def test_who_is_not_asked_does_not_answer_but_counts_it(me: Client) -> None:
 def test_going_back_to_an_earlier_round(me: Client, number: int, attempt: int) -> None:
     assert ask(me, number=3, attempt=2) is not None
     tell(me, piece(LABELS, version=number))
-    refused(me, request(number=number, attempt=attempt), WentBack, "goes back to an earlier round")
+    refused(me, request(number=number, attempt=attempt), WentBack, "goes back to an earlier request")
     assert me.said(messages.Refused), "the server must not go on without us"
 
 

@@ -10,11 +10,11 @@ import pytest
 from secfc.kmeans.lloyd import State
 from secfc.protocol.messages import Agreed, Introduction
 from secfc.protocol.server import records
-from secfc.protocol.server.alignment import Shown
-from secfc.protocol.server.rounds import RoundRecord
+from secfc.protocol.server.asking import RequestRecord
+from secfc.protocol.server.unionsums import Shown
 
 INTRODUCTION = Introduction("a", 3, b"s" * 16, b"x" * 32, b"n" * 32, b"c" * 32, b"cert", b"sig", True, b"f" * 32)
-RECORD = RoundRecord(1, "seed", 1, (0, 1, 2), 1, 2, None, 0.5, 0.1, 0.1, 0.1, 0.2, 4096, 7)
+RECORD = RequestRecord(1, "seed", 1, (0, 1, 2), 1, 2, None, 0.5, 0.1, 0.1, 0.1, 0.2, 4096, 7)
 STATE = State("lloyd", 2, 1, False, np.array([-1, 0, 4], dtype=np.int32), "355/113")
 
 
@@ -32,7 +32,7 @@ def test_a_signed_session() -> None:
 def test_an_opened_sum(left: int) -> None:
     ids = np.array([[1, 2**63 + 5], [0, 3]], dtype=np.uint64)
     for shown in (Shown(left, ids), Shown(left, ids[:0])):
-        again = records.aligned_from(records.aligned_to(shown))
+        again = records.shown_from(records.shown_to(shown))
         assert again.left == left
         np.testing.assert_array_equal(again.ids, shown.ids)
 
@@ -45,7 +45,7 @@ def test_where_a_clustering_stands() -> None:
 
 
 @pytest.mark.parametrize("record", [RECORD, replace(RECORD, inertia=0.1 + 0.2, responders=())])
-def test_a_finished_request(record: RoundRecord) -> None:
+def test_a_finished_request(record: RequestRecord) -> None:
     assert records.record_from(records.record_to(record)) == record
 
 

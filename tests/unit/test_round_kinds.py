@@ -109,8 +109,10 @@ class ToyServer:
     def lost(self, client: int) -> bool:
         return False
 
-    def ask(self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int) -> ServerExchange:
-        return ToyExchange(self._half.ask(question, responders, liars_left, attempt), responders, attempt)
+    def ask(
+        self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int, quickest: Sequence[int]
+    ) -> ServerExchange:
+        return ToyExchange(self._half.ask(question, responders, liars_left, attempt, quickest), responders, attempt)
 
 
 @dataclass
@@ -142,9 +144,6 @@ class ToyAnswering:
 class ToyClient:
     def __init__(self, holding: Holding) -> None:
         self._half, self._index = open_rounds.KIND.client(holding), holding.index
-
-    def committee(self, request: RoundRequest) -> tuple[int, ...]:
-        return ()
 
     def note(self, request: RoundRequest) -> bytes:
         return b""

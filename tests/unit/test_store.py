@@ -19,7 +19,7 @@ from secfc.errors import ConfigError, StorageError
 from secfc.protocol.client.site import Secrets
 from secfc.protocol.effects import Drop, Put
 from secfc_client import budget, keptlabels
-from secfc_client.keptlabels import Kept
+from secfc_client.keptlabels import KeptLabels
 from secfc_client.store import Store
 
 ROWS = np.array([[1, -2], [3, 4]], dtype=np.int64)
@@ -259,6 +259,18 @@ def test_where_a_coin_was_revealed_is_known_until_there_is_another(folder: Path)
     assert list(folder.iterdir()) == []
 
 
+def test_the_last_epoch_of_sealed_rounds_survives_the_process_and_not_the_job(folder: Path) -> None:
+    """A member refuses an epoch that is not above its last; a new job counts from the beginning."""
+    store = Store(folder)
+    store.secrets(DIGEST, ROWS)
+    put(store, noted=b"session 7")
+    again = Store(folder)
+    again.secrets(DIGEST, ROWS)
+    assert again.kept()["noted"] == b"session 7"
+    again.finish(keep=True)
+    assert "noted" not in Store(folder).kept()
+
+
 def test_kept_shares_mean_the_same_seed_and_a_fresh_session(folder: Path) -> None:
     store = Store(folder)
     first = plain(store.secrets(DIGEST, ROWS))
@@ -422,6 +434,6 @@ def test_clearing_leaves_the_budget_and_the_labels(folder: Path) -> None:
     store.secrets(DIGEST, ROWS)
     put(store, joined=b"")
     budget.write(folder, {})
-    keptlabels.keep(folder, Kept(b"s" * 32, "table", np.array([1, 0], np.int32), None))
+    keptlabels.keep(folder, KeptLabels(b"s" * 32, "table", np.array([1, 0], np.int32), None))
     store.finish(keep=False)
     assert sorted(path.name for path in folder.iterdir()) == ["budget.json", f"labels-{'73' * 16}.kept"]

@@ -15,7 +15,7 @@ from secfc.errors import Malformed
 from secfc.protocol import transfer
 from secfc.protocol.effects import Arrived
 from secfc.protocol.parcels import Data, Kind, Parcel, Whole, of_words
-from secfc.protocol.transfer import FIRST_BYTES, PIECE_BYTES, Gathered, Residues, pieces, take
+from secfc.protocol.transfer import FIRST_BYTES, PIECE_BYTES, Gathered, GatheredWords, pieces, take
 from tests.parties import unchanged
 
 PARCEL = Parcel(b"s" * 32, Kind.IDS)
@@ -115,7 +115,7 @@ def test_words_are_checked_as_they_come() -> None:
     layout = Layout.uniform(Field.of(3), 5, 2)
     words = np.zeros(layout.words, np.uint64)
     data = bytes(of_words(words).data)
-    sink = Residues(layout)
+    sink = GatheredWords(layout)
     assert not take(sink, arrived(data[:16], 0, len(data)))
     cases = [
         (arrived(bytes(7), 16, len(data)), "ends within one"),

@@ -1,4 +1,4 @@
-"""Row IDs, sums that are opened, and the private set union (Section 5: "private ID alignment")."""
+"""Row IDs, sums that are opened, and the private set union (docs/protocol.md, Section 2a)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from secfc.errors import DataError, InvalidInput, JobFailed, Malformed, OutOfTur
 from secfc.framing import framed
 from secfc.privacy import identifiers, union
 from secfc.privacy.identifiers import Ids
-from secfc.privacy.union import Peeled, TableShape, TableShares, Union, peel, union_code
+from secfc.privacy.union import IdUnion, Peeled, TableShape, TableShares, peel, union_code
 from tests.unit import aligning as alignment
 
 SEED, SESSION = b"i" * 32, b"s" * 32
@@ -38,7 +38,7 @@ def deal(ids: Ids, clients: int, seed: int, among: int | None = None) -> list[Id
     return [ids[owners == j] for j in range(clients)]
 
 
-def check_union(parts: list[Ids], privacy: int, **options: object) -> Union:
+def check_union(parts: list[Ids], privacy: int, **options: object) -> IdUnion:
     """Align, and compare with Python's own union and order."""
     everything = np.concatenate(parts)
     found = alignment.align(union_code(len(parts), privacy), parts, SESSION, len(everything), **options)  # type: ignore[arg-type]
@@ -208,7 +208,7 @@ def test_the_smallest_table_is_completed_by_residual_rounds(m: int) -> None:
     parts = deal(identifiers.fresh(m, SEED), 5, 1)
     found = check_union(parts, 2, cells_per_id=union.LEAST_CELLS_PER_ID)
     assert found.round > 2
-    shape = TableShape.of(union_code(5, 2), m, Union(found.code, SESSION, m, m).digest, union.LEAST_CELLS_PER_ID)
+    shape = TableShape.of(union_code(5, 2), m, IdUnion(found.code, SESSION, m, m).digest, union.LEAST_CELLS_PER_ID)
     assert peel(shape, shape.table(np.concatenate(parts))).left > m // 2
 
 
@@ -325,7 +325,7 @@ def test_limits() -> None:
 def test_what_no_honest_server_sends_is_refused() -> None:
     code = union_code(3, 1)
     ids = identifiers.fresh(6, SEED)
-    known = Union(code, SESSION, 10, 6)
+    known = IdUnion(code, SESSION, 10, 6)
     for peeled, words in (
         (Peeled(ids[[0, 0]], 4), "an ID twice"),
         (Peeled(ids[:2], -1), "negative"),
@@ -353,7 +353,7 @@ def test_what_no_honest_server_sends_is_refused() -> None:
 def test_a_client_told_another_list_makes_another_table() -> None:
     """If the server told one client another list of peeled IDs, the digests that travel with shares would differ."""
     ids = identifiers.fresh(6, SEED)
-    one, other = Union(union_code(3, 1), SESSION, 10, 6), Union(union_code(3, 1), SESSION, 10, 6)
+    one, other = IdUnion(union_code(3, 1), SESSION, 10, 6), IdUnion(union_code(3, 1), SESSION, 10, 6)
     assert one.shape.digest == other.shape.digest
     one.learn(Peeled(ids[:3], 3))
     other.learn(Peeled(ids[1:4], 3))
@@ -362,7 +362,7 @@ def test_a_client_told_another_list_makes_another_table() -> None:
 
 
 def test_ids_that_never_peel_end_the_job() -> None:
-    known = Union(union_code(3, 1), SESSION, 10, 4)
+    known = IdUnion(union_code(3, 1), SESSION, 10, 4)
     for _ in range(union.MAX_ROUNDS - 1):
         known.learn(Peeled(identifiers.none(), 4))
     with pytest.raises(JobFailed, match="do not come apart"):

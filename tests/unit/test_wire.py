@@ -85,7 +85,7 @@ all_events = st.one_of(
 reports = st.one_of(
     st.builds(
         messages.Held,
-        digest=digest,
+        share_sets_digest=digest,
         sent_bytes=count64,
         received_bytes=count64,
         seconds=st.floats(allow_nan=False, allow_infinity=False),

@@ -25,7 +25,7 @@ from secfc.kmeans.decoding import Decoder, Distances
 from secfc.kmeans.distances import CodedClusters, Shape
 from secfc.kmeans.fixedpoint import quantise
 from secfc.privacy import keys, masks
-from secfc.privacy.masks import Context
+from secfc.privacy.masks import MaskContext
 
 FOLDER = Path(__file__).parent
 SEED = bytes(range(32))
@@ -227,7 +227,7 @@ def decoding() -> dict[str, Any]:
     }
 
 
-CONTEXT = Context(b"session", bytes(32), 3, 1, (0, 1, 2, 4, 5), masks.assignment_digest(b""), (0, 1))
+CONTEXT = MaskContext(b"session", bytes(32), 3, 1, (0, 1, 2, 4, 5), masks.assignment_digest(b""), (0, 1))
 CHANGES: dict[str, Any] = {
     "session": b"Session",
     "parameters": bytes(31) + b"\x01",
@@ -239,16 +239,16 @@ CHANGES: dict[str, Any] = {
 }
 
 
-def context_of(values: dict[str, Any]) -> Context:
+def context_of(values: dict[str, Any]) -> MaskContext:
     """A context from its JSON form."""
     raw = {name: bytes.fromhex(values[name]) for name in ("session", "parameters", "assignment")}
     lists = {name: tuple(values[name]) for name in ("responders", "columns")}
-    return Context(round=values["round"], attempt=values["attempt"], **raw, **lists)
+    return MaskContext(round=values["round"], attempt=values["attempt"], **raw, **lists)
 
 
-def json_context(context: Context) -> dict[str, Any]:
+def json_context(context: MaskContext) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for name in Context.__dataclass_fields__:
+    for name in MaskContext.__dataclass_fields__:
         value = getattr(context, name)
         out[name] = value.hex() if isinstance(value, bytes) else list(value) if isinstance(value, tuple) else value
     return out
@@ -259,7 +259,7 @@ def secret(one: int, two: int) -> bytes:
     return bytes([min(one, two), max(one, two)]) * 16
 
 
-def masked_upload(agreed: plan.Plan, clusters: CodedClusters, me: int, context: Context) -> Words:
+def masked_upload(agreed: plan.Plan, clusters: CodedClusters, me: int, context: MaskContext) -> Words:
     shape = agreed.shape(4, np.array([2, 2]), context.columns)
     agreed.code.check_responders(context.responders)
     weights = agreed.code.weights(context.responders)[:, context.responders.index(me)]

@@ -34,7 +34,7 @@ def keys(plan: Plan, me: int, session: bytes, use: bytes, secrets: Mapping[int, 
     clients, privacy = plan.wishes.clients, plan.wishes.privacy
     if clients == 1:
         return []
-    context = masks.Context(session, plan.digest, 0, 0, tuple(range(clients)), use, ())
+    context = masks.MaskContext(session, plan.digest, 0, 0, tuple(range(clients)), use, ())
     return masks.signed_keys(me, privacy or int(clients > 2), context, secrets)
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
-from grpc import aio
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -44,7 +43,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Client:
+class ClientStatus:
     """One client as the server sees it."""
 
     name: str
@@ -72,7 +71,7 @@ class Status:
     inertia: float | None
     changed: int
     seconds: float
-    clients: tuple[Client, ...]
+    clients: tuple[ClientStatus, ...]
     broken_links: tuple[str, ...]
     reason: str
     missing: tuple[str, ...]  # clients the job cannot go on without
@@ -178,17 +177,15 @@ def _channel(kit: Kit) -> admission.Channel:
 
 
 async def _ask(channel: admission.Channel, timeout: float) -> Status:
-    try:
+    with rpc.link("the server"):
         return _from_reply(await CoordinatorStub(channel).Status(pb.StatusRequest(), timeout=timeout))
-    except aio.AioRpcError as error:
-        raise rpc.error_of(error, "the server") from error
 
 
 def _from_reply(reply: pb.StatusReply) -> Status:
     if len(reply.clients) > wire.MAX_CLIENTS:
         raise Malformed("the server's status names more clients than there can be")
     clients = (
-        Client(messages.line(c.name), c.joined, c.connected, c.holds_shares, c.done, c.liar, c.shares_checked)
+        ClientStatus(messages.line(c.name), c.joined, c.connected, c.holds_shares, c.done, c.liar, c.shares_checked)
         for c in reply.clients
     )
     known = reply.HasField("inertia") and isfinite(reply.inertia)

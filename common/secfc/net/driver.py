@@ -80,8 +80,8 @@ class Driver:
                     await asyncio.to_thread(self._disk.put, effects.keep)
                 except (ConfigError, StorageError) as error:
                     self.broken = error
-                except OSError as error:
-                    self.broken = limits.failure(error, "this machine cannot go on", "see what is wrong with it")
+                except (OSError, MemoryError) as error:
+                    self.broken = _machine_lacks(error)
             self._unkept -= 1
             if not self._unkept:
                 self._idle.set()
@@ -118,8 +118,7 @@ class Driver:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, SecfcError):
             self._log.error("an internal error in a task", exc_info=error)
-            self.broken = self.broken or JobFailed(f"an internal error ({type(error).__name__}); the log says more")
-            self._look()
+            self._break(JobFailed(f"an internal error ({type(error).__name__}); the log says more"))
 
     async def _work(self, work: Work | Load) -> None:
         started = self.now()

@@ -19,17 +19,17 @@ class Limit:
     """So many calls per peer; one more is asked to come later."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._open = most, Counter[str]()
+        self._most, self._under_way = most, Counter[str]()
 
     @contextmanager
     def turn(self, peer: str) -> Iterator[None]:
-        if self._open[peer] >= self._most:
+        if self._under_way[peer] >= self._most:
             raise Unavailable(f"{self._most} such calls of yours are under way already; end them, or try again later")
-        self._open[peer] += 1
+        self._under_way[peer] += 1
         try:
             yield
         finally:
-            self._open[peer] -= 1
+            self._under_way[peer] -= 1
 
 
 class Delivery:
@@ -49,14 +49,14 @@ class Newest:
     """One delivery per key: a newer one ends the older."""
 
     def __init__(self) -> None:
-        self._open: dict[Hashable, Delivery] = {}
+        self._under_way: dict[Hashable, Delivery] = {}
 
     def begin(self, key: Hashable, delivery: Delivery) -> None:
         """A delivery turns out to be this."""
-        older = self._open.get(key)
+        older = self._under_way.get(key)
         if older is not None and older is not delivery:
             older.replace()
-        self._open[key] = delivery
+        self._under_way[key] = delivery
 
     @contextmanager
     def delivery(self) -> Iterator[Delivery]:
@@ -64,7 +64,7 @@ class Newest:
         try:
             yield delivery
         finally:
-            self._open = {key: one for key, one in self._open.items() if one is not delivery}
+            self._under_way = {key: one for key, one in self._under_way.items() if one is not delivery}
 
 
 async def moving(stream: AsyncIterator[T], delivery: Delivery) -> AsyncIterator[T]:

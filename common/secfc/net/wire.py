@@ -29,6 +29,22 @@ MAX_BYTES = 1 << 48  # of a parcel: beyond any job
 _PHASES = {phase: f"PHASE_{phase.name}" for phase in Phase}
 _PHASE_OF = {pb.Phase.Value(name): phase for phase, name in _PHASES.items()}
 _KINDS = {kind.value: kind for kind in Kind}
+# What has the same fields on the wire as here.
+_EVENTS: dict[type, tuple[str, Any]] = {
+    messages.Agreements: ("agreements", pb.Agreements),
+    messages.Reveals: ("reveals", pb.Reveals),
+    messages.RoundRequest: ("round", pb.RoundRequest),
+    messages.Finished: ("finished", pb.Finished),
+    messages.Failed: ("failed", pb.Failed),
+}
+_REPORTS: dict[type, tuple[str, Any]] = {
+    messages.Agreed: ("agreed", pb.Agreed),
+    messages.Held: ("held", pb.Held),
+    messages.Unreachable: ("unreachable", pb.Unreachable),
+    messages.Done: ("done", pb.Done),
+    messages.Stopped: ("stopped", pb.Stopped),
+    messages.Refused: ("refused", pb.Refused),
+}
 
 
 def exactly(data: bytes, size: int, what: str) -> bytes:
@@ -42,18 +58,7 @@ def exactly(data: bytes, size: int, what: str) -> bytes:
 
 
 def introduction_to(value: messages.Introduction) -> pb.Introduction:
-    return pb.Introduction(
-        name=value.name,
-        rows=value.rows,
-        share_set=value.share_set,
-        x25519=value.x25519,
-        nonce=value.nonce,
-        commitment=value.commitment,
-        certificate=value.certificate,
-        keeps=value.keeps,
-        signature=value.signature,
-        features=value.features,
-    )
+    return pb.Introduction(**vars(value))
 
 
 def introduction_from(message: pb.Introduction) -> messages.Introduction:
@@ -103,33 +108,11 @@ def event_to(value: messages.Event) -> pb.Event:
             return pb.Event(waiting=waiting)
         case messages.Roster():
             return pb.Event(roster=pb.Roster(members=[introduction_to(m) for m in value.members]))
-        case messages.Agreements():
-            return pb.Event(agreements=pb.Agreements(signatures=value.signatures, proofs=value.proofs))
-        case messages.Reveals():
-            return pb.Event(reveals=pb.Reveals(coins=value.coins))
-        case messages.RoundRequest():
-            return pb.Event(
-                round=pb.RoundRequest(
-                    number=value.number,
-                    attempt=value.attempt,
-                    responders=value.responders,
-                    columns=value.columns,
-                    assignment_digest=value.assignment_digest,
-                    deadline_seconds=value.deadline_seconds,
-                    past=value.past,
-                    detail=value.detail,
-                )
-            )
-        case messages.Finished():
-            return pb.Event(
-                finished=pb.Finished(
-                    version=value.version, rounds=value.rounds, converged=value.converged, inertia=value.inertia
-                )
-            )
-        case messages.Failed():
-            return pb.Event(failed=pb.Failed(reason=value.reason, again=value.again))
         case messages.Piece():
             return pb.Event(piece=piece_to(value.parcel, value.offset, value.total, value.data))
+        case _:
+            name, made = _EVENTS[type(value)]
+            return pb.Event(**{name: made(**vars(value))})
 
 
 def event_from(message: pb.Event) -> messages.Event:
@@ -224,22 +207,18 @@ def piece_to(parcel: Parcel, offset: int, total: int, data: bytes | memoryview, 
 
 def arrived_from(sender: str, message: pb.Piece) -> Arrived:
     """Checked for length and fit; what the bytes mean is checked by who takes them."""
-    _check_piece(message)
     seconds = message.compute_seconds if isfinite(message.compute_seconds) else 0.0
-    parcel = parcel_from(message.parcel)
-    return Arrived(sender, parcel, message.offset, message.total, message.data, seconds)
+    piece = _piece(message)
+    return Arrived(sender, piece.parcel, piece.offset, piece.total, piece.data, seconds)
 
 
 def _piece(message: pb.Piece) -> messages.Piece:
-    _check_piece(message)
-    return messages.Piece(parcel_from(message.parcel), message.offset, message.total, message.data)
-
-
-def _check_piece(message: pb.Piece) -> None:
-    if len(message.data) > max(transfer.PIECE_BYTES, 1 << 20) or message.total > MAX_BYTES:
+    data = message.data  # protobuf copies it whenever it is read
+    if len(data) > max(transfer.PIECE_BYTES, 1 << 20) or message.total > MAX_BYTES:
         raise Malformed(f"a piece has at most {transfer.PIECE_BYTES} bytes, of a parcel of at most {MAX_BYTES}")
-    if message.offset + len(message.data) > message.total:
+    if message.offset + len(data) > message.total:
         raise Malformed("a piece reaches beyond its total")
+    return messages.Piece(parcel_from(message.parcel), message.offset, message.total, data)
 
 
 def phase_from(number: int) -> Phase:
@@ -256,28 +235,8 @@ def phase_to(phase: Phase) -> str:
 
 
 def report_to(value: messages.Report, instance: bytes) -> pb.ReportRequest:
-    match value:
-        case messages.Agreed():
-            agreed = pb.Agreed(signature=value.signature, proofs=value.proofs)
-            return pb.ReportRequest(instance=instance, agreed=agreed)
-        case messages.Held():
-            held = pb.Held(
-                share_sets_digest=value.digest,
-                sent_bytes=value.sent_bytes,
-                received_bytes=value.received_bytes,
-                seconds=value.seconds,
-                coin=value.coin,
-            )
-            return pb.ReportRequest(instance=instance, held=held)
-        case messages.Unreachable():
-            link = pb.Unreachable(peer=value.peer, reason=value.reason)
-            return pb.ReportRequest(instance=instance, unreachable=link)
-        case messages.Done():
-            return pb.ReportRequest(instance=instance, done=pb.Done())
-        case messages.Stopped():
-            return pb.ReportRequest(instance=instance, stopped=pb.Stopped(reason=value.reason))
-        case messages.Refused():
-            return pb.ReportRequest(instance=instance, refused=pb.Refused(reason=value.reason))
+    name, made = _REPORTS[type(value)]
+    return pb.ReportRequest(instance=instance, **{name: made(**vars(value))})
 
 
 def report_from(message: pb.ReportRequest) -> messages.Report:

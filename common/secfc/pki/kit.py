@@ -161,9 +161,10 @@ class _Contents:
     key: ec.EllipticCurvePrivateKey | None = None
     pem: dict[str, bytes] = field(default_factory=dict, repr=False)
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str) -> tuple[bytes, str]:
+        """A file's bytes, and where they are from."""
         self.pem[name] = textfile.read_small_file(self.path / name, MAX_PEM_BYTES)
-        return self.pem[name]
+        return self.pem[name], str(self.path / name)
 
 
 def _inspect(path: Path, now: datetime) -> tuple[Kit | None, list[Finding]]:
@@ -233,26 +234,17 @@ def _read_files(contents: _Contents) -> str:
     path = contents.path
     failures = [ConfigError(_not_accepted(path))] if (path / REQUEST).exists() else []
 
-    def attempt(read: Callable[[], None]) -> None:
+    reading: dict[str, Callable[[], object]] = {
+        "federation": lambda: federations.load(path / "federation.toml"),
+        "ca": lambda: parse_certificate(*contents.read("ca.pem")),
+        "certificate": lambda: parse_certificate(*contents.read("cert.pem")),
+        "key": lambda: parse_key(*contents.read("key.pem")),
+    }
+    for what, read in reading.items():
         try:
-            read()
+            setattr(contents, what, read())
         except ConfigError as error:
             failures.append(error)
-
-    def read_federation() -> None:
-        contents.federation = federations.load(path / "federation.toml")
-
-    def read_ca() -> None:
-        contents.ca = parse_certificate(contents.read("ca.pem"), str(path / "ca.pem"))
-
-    def read_certificate() -> None:
-        contents.certificate = parse_certificate(contents.read("cert.pem"), str(path / "cert.pem"))
-
-    def read_key() -> None:
-        contents.key = parse_key(contents.read("key.pem"), str(path / "key.pem"))
-
-    for read in (read_federation, read_ca, read_certificate, read_key):
-        attempt(read)
     if failures:
         raise failures[0]
     return f"{path}: federation.toml, ca.pem, cert.pem and key.pem can be read"

@@ -119,7 +119,7 @@ class Gathering:
         """Whether all have answered."""
         return len(self.answered) == self._clients
 
-    def opened(self) -> Centers:
+    def opened_centers(self) -> Centers:
         """The centres. Raises JobFailed if too few consent, Malformed if their values do not fit together."""
         need = centers.needed(self._plan.code)
         if not self.enough:

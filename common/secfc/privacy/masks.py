@@ -5,7 +5,7 @@ a graph of the responders: both ends of an edge expand the same key, one adds, t
 (t+1)-connected (Harary's, with the fewest edges), so that after removing any t colluding clients the rest still hangs
 together, and what the server and those t see of the rest is their sum only.
 
-An edge's key is derived from what its two ends share (`keys.pair_keys`) with `Context.bound()`: session, round, attempt,
+An edge's key is derived from what its two ends share (`keys.pair_keys`) with `MaskContext.bound()`: session, round, attempt,
 responders, assignment, columns and parameters. Change any of them and every mask changes; repeat them and the upload is
 byte for byte the same.
 """
@@ -21,7 +21,7 @@ from secfc.privacy import keys
 
 
 @dataclass(frozen=True)
-class Context:
+class MaskContext:
     """Everything a mask is bound to; each mask is used for one such context only."""
 
     session: bytes
@@ -70,12 +70,12 @@ def neighbours(position: int, responders: int, privacy: int) -> list[int]:
     return sorted(near)
 
 
-def stream_key(pair: bytes, context: Context) -> bytes:
+def stream_key(pair: bytes, context: MaskContext) -> bytes:
     """The AES-256 key of one edge in one context."""
     return keys.derive(pair, context.session, b"mask", *context.bound())
 
 
-def signed_keys(me: int, privacy: int, context: Context, pairs: Mapping[int, bytes]) -> list[tuple[bytes, int]]:
+def signed_keys(me: int, privacy: int, context: MaskContext, pairs: Mapping[int, bytes]) -> list[tuple[bytes, int]]:
     """The keys and signs of responder `me`'s streams. `pairs[j]` is what it shares with client j (`keys.pair_keys`)."""
     order: Sequence[int] = sorted(context.responders)
     if me not in order:

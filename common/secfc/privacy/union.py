@@ -17,7 +17,7 @@ on the union alone.
 Hash functions come from public values: the session, which no one knows before all clients have introduced themselves and
 with that fixed the seeds of their IDs, the round and all IDs found so far. So nobody can choose IDs that will not peel.
 
-Everybody holds the same `Union` and computes the shape of the next table from it: the server cannot ask one client for
+Everybody holds the same `IdUnion` and computes the shape of the next table from it: the server cannot ask one client for
 another table than the rest. Its `TableShape.digest` is bound into the noise and is to travel with the shares: who receives a
 share for another shape than its own must refuse it.
 """
@@ -186,7 +186,7 @@ def _wrong() -> JobFailed:
     return JobFailed("the clients' tables do not add up: somebody sent a wrong share; start the job again")
 
 
-class Union:
+class IdUnion:
     """What is known to all: the IDs found so far, sorted, and the table to come. The server and every client hold one each
     and take the same steps; `limit` is the agreed largest number of rows."""
 

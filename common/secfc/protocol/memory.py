@@ -21,10 +21,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from secfc.agreement.federation import SERVER, Federation, Party
-from secfc.agreement.job import Job as Asked
+from secfc.agreement.job import Job
 from secfc.agreement.plan import Plan
 from secfc.coding import prg
 from secfc.coding.field import Words
@@ -41,10 +40,10 @@ from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.site import Secrets, Site
 from secfc.protocol.effects import Arrived, Effects, Load, Send, Started, Tick, Worked
 from secfc.protocol.parcels import Kind, Parcel, Whole, of_words, to_words
+from secfc.protocol.server.asking import Attempt, RequestRecord
 from secfc.protocol.server.coordinator import Coordinator
 from secfc.protocol.server.inputs import Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.news import Cursor
-from secfc.protocol.server.rounds import Attempt
 
 Rows = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.int64]
@@ -53,7 +52,7 @@ _LONGEST = 1e6  # virtual seconds: nothing in one process takes that long
 
 
 @dataclass(frozen=True)
-class Round:
+class Answered:
     """One finished request: its number and step, who responded, and the assignment that follows from it."""
 
     number: int
@@ -77,7 +76,7 @@ class Result:
     inertia: float
     rounds: int
     converged: bool
-    history: list[Round] = field(repr=False)
+    history: list[Answered] = field(repr=False)
     slots: list[Positions] = field(repr=False)  # where each client's rows stand in `labels`; each knows its own only
     liars: tuple[int, ...] = ()
     centers: Centers | None = None  # only if they are opened
@@ -86,6 +85,8 @@ class Result:
 class Memory:
     """A server and its clients, joined without a network. `seeds` are those of the clients' shares: the same seeds and rows
     are the same shares."""
+
+    clustering: Clustering | None = None  # once it has begun
 
     def __init__(
         self,
@@ -100,17 +101,20 @@ class Memory:
         self.plan, self.federation = plan, _federation(plan)
         self.now = 0.0
         self.server = Coordinator(self.federation, plan, lambda _: None)
-        self.server.job.clustering = clustering
+        self.server.job.clustering = self._begin
+        self._clustering = clustering
         self.clients: dict[str, Participant] = {}
         for j, name in enumerate(self.federation.roster):
-            secrets = _fresh(prg.fresh_key() if seeds is None else seeds[j])
-            own = None if ids is None else _constant(ids[j])
+            secrets = Secrets.fresh(prg.fresh_key() if seeds is None else seeds[j])
+            own = None if ids is None else (lambda _, own=ids[j]: own)
             self.clients[name] = Participant(_site(self.federation, plan, name, rows[j], secrets, own, positions))
         self._todo: deque[Callable[[], None]] = deque()
         self._cursors: dict[str, Cursor] = {}
         self.alter: Callable[[str, Send], Send] = lambda _, send: send  # what a sender's message becomes on its way
         self.asked: Callable[[Attempt], None] = lambda _: None  # is shown every attempt
+        self.finished: Callable[[Clustering, RequestRecord], None] = lambda *_: None  # is shown every finished request
         self._seen: tuple[int, int] = (0, 0)
+        self._records = 0
 
     def run(self) -> None:
         """Until the job is over for everybody. Raises what it failed with."""
@@ -130,6 +134,10 @@ class Memory:
         for client in self.clients.values():
             if client.ended is not None and client.ended.error is not None:
                 raise self.server.failure or client.ended.error
+
+    def _begin(self, rows: int) -> Clustering:
+        self.clustering = self._clustering(rows)
+        return self.clustering
 
     # --- the network, the disk and the clock -------------------------------------------------------------------------------
 
@@ -157,6 +165,11 @@ class Memory:
         except SecfcError as error:
             given = Worked(work.name, error=error)
         self._give(name, given)
+        if name == SERVER and self.clustering is not None:
+            records = self.server.snapshot(self.now).records
+            if len(records) > self._records:
+                self._records = len(records)
+                self.finished(self.clustering, records[-1])
 
     def _transmit(self, sender: str, send: Send) -> None:
         send = self.alter(sender, send)
@@ -214,7 +227,7 @@ def run(
     positions: Sequence[Positions] | None = None,
     ids: Sequence[Ids] | None = None,
     choose: Callable[[int], Sequence[int]] | None = None,
-    observe: Callable[[Round], None] | None = None,
+    observe: Callable[[Answered], None] | None = None,
     tap: Callable[[Question, Uploads], None] | None = None,
     seeds: Sequence[bytes] | None = None,
     lie: Callable[[int, Question, Words], Words] | None = None,
@@ -252,7 +265,7 @@ def run(
         watch.history,
         slots,
         tuple(memory.federation.roster.index(name) for name in memory.server.job.liars),
-        _opened(memory, outcome.labels) if reveal_centers else None,
+        _opened_centers(memory, outcome.labels) if reveal_centers else None,
     )
 
 
@@ -263,16 +276,15 @@ class _Watch:
         self,
         memory: Memory,
         choose: Callable[[int], Sequence[int]] | None,
-        observe: Callable[[Round], None] | None,
+        observe: Callable[[Answered], None] | None,
         tap: Callable[[Question, Uploads], None] | None,
         lie: Callable[[int, Question, Words], Words] | None,
     ) -> None:
         self._memory, self._choose, self._observe, self._tap, self._lie = memory, choose, observe, tap, lie
-        self.history: list[Round] = []
+        self.history: list[Answered] = []
         self._attempt: Attempt | None = None
         self._uploads: Uploads = {}
-        memory.alter, memory.asked = self._alter, self._asked
-        memory.server.job.finished = self._finished
+        memory.alter, memory.asked, memory.finished = self._alter, self._asked, self._finished
         self._prefer(1)
 
     def _prefer(self, number: int) -> None:
@@ -297,13 +309,14 @@ class _Watch:
             self._tap(attempt.question, dict(sorted(self._uploads.items())))
         return replace(send, body=of_words(words))
 
-    def _finished(self, attempt: Attempt, clustering: Clustering, record: Any) -> None:
+    def _finished(self, clustering: Clustering, record: RequestRecord) -> None:
         exact = clustering.state().inertia if record.inertia is not None else ""
-        done = Round(
+        columns = self._attempt.question.columns if self._attempt is not None else ()
+        done = Answered(
             record.number,
             Step(record.step),
             record.responders,
-            attempt.question.columns,
+            columns,
             clustering.labels.copy(),
             record.changed,
             record.inertia,
@@ -316,7 +329,7 @@ class _Watch:
             self._observe(done)
 
 
-def _opened(memory: Memory, labels: Labels) -> Centers:
+def _opened_centers(memory: Memory, labels: Labels) -> Centers:
     """The exact means of the final clusters, from everybody's values (ℓ+t would do; the others are checked)."""
     plan = memory.plan
     sizes = np.bincount(labels, minlength=plan.wishes.clusters).astype(np.int64)
@@ -335,7 +348,7 @@ def _opened(memory: Memory, labels: Labels) -> Centers:
 
 def _federation(plan: Plan) -> Federation:
     wishes = plan.wishes
-    job = Asked(
+    job = Job(
         k=wishes.clusters,
         features=wishes.features,
         bound=wishes.bound,
@@ -386,14 +399,6 @@ def _site(
         places=None if places is None else tuple(places),
         any_start=True,
     )
-
-
-def _fresh(seed: bytes) -> Secrets:
-    return Secrets(seed, X25519PrivateKey.generate(), os.urandom(32), os.urandom(32))
-
-
-def _constant(ids: Ids) -> Callable[[bytes], Ids]:
-    return lambda _: ids
 
 
 def _checked(

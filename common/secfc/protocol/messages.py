@@ -228,7 +228,7 @@ class Agreed:
 class Held:
     """A client holds a share of every row, and reveals its coin."""
 
-    digest: bytes
+    share_sets_digest: bytes
     sent_bytes: int
     received_bytes: int
     seconds: float

@@ -99,7 +99,7 @@ class Gathered:
         return bytes(self._data)
 
 
-class Residues:
+class GatheredWords:
     """Words of residues, each checked against its prime."""
 
     def __init__(self, layout: Layout) -> None:

@@ -20,7 +20,7 @@ from secfc.commands import status
 from secfc.errors import SecfcError
 from secfc.pki import probe
 from secfc.pki.kit import Finding, Kit
-from secfc_client.commands.checks.results import FAIL, OK, WARN, Result, failed
+from secfc_client.commands.checks.verdicts import FAIL, OK, WARN, Verdict, failed
 
 GRACE = 2.0  # for what the probe does besides waiting, on a busy machine
 _SERVER_STEPS = {"dns": "server name", "tcp": "server port", "tls": "server tls", "clock": "server clock"}
@@ -32,7 +32,7 @@ class Network:
     def __init__(self, kit: Kit, timeout: float) -> None:
         self._kit, self._timeout = kit, timeout
         self._deadline = time.monotonic() + timeout + GRACE
-        self._tasks: list[tuple[str, str, Future[list[Result]]]] = []  # name, status if given up, task
+        self._tasks: list[tuple[str, str, Future[list[Verdict]]]] = []  # name, status if given up, task
         me = kit.federation.party(kit.party_name)
         others = [party for party in kit.federation.clients if party is not me]
         self._begin("own port", FAIL, lambda: [_own_port(me)])
@@ -41,22 +41,22 @@ class Network:
         for other in others:
             self._begin(f"client {other.name}", WARN, partial(self._client, other))
 
-    def _begin(self, name: str, given_up: str, task: Callable[[], list[Result]]) -> None:
+    def _begin(self, name: str, given_up: str, task: Callable[[], list[Verdict]]) -> None:
         self._tasks.append((name, given_up, status.in_background(task)))
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[Verdict]:
         """What came of it, in the order in which it was begun."""
-        collected: list[Result] = []
+        collected: list[Verdict] = []
         for name, given_up, task in self._tasks:
             try:
                 collected += task.result(max(0.0, self._deadline - time.monotonic()))
             except TimeoutError:
                 seconds = f"{self._timeout + GRACE:g} s"
                 detail = f"not finished within {seconds}; DNS probably hangs: check this machine's resolver and network"
-                collected.append(Result(name, given_up, detail))
+                collected.append(Verdict(name, given_up, detail))
         return collected
 
-    def _server(self) -> list[Result]:
+    def _server(self) -> list[Verdict]:
         """Step by step, then the service itself."""
         kit = self._kit
         found = probe.probe(kit, SERVER, kit.federation.server.address, self._timeout)
@@ -66,13 +66,13 @@ class Network:
         try:
             reply = status.ask(kit, max(0.5, self._deadline - time.monotonic() - GRACE / 2))
         except SecfcError as error:
-            return [*results, Result("server answers", FAIL, f"{error}; look at the server's log, compare versions")]
+            return [*results, Verdict("server answers", FAIL, f"{error}; look at the server's log, compare versions")]
         return [*results, _service(reply, kit), _same_federation(reply, kit.federation)]
 
-    def _client(self, client: Party) -> list[Result]:
+    def _client(self, client: Party) -> list[Verdict]:
         return [_resolves(client) if self._kit.party_name == SERVER else self._peer(client)]
 
-    def _peer(self, peer: Party) -> Result:
+    def _peer(self, peer: Party) -> Verdict:
         """Name and port may come with the client's start; if it answers, it must be the right one."""
         found = probe.probe(self._kit, peer.name, peer.address, self._timeout)
         name, link = f"client {peer.name}", f"{self._kit.party_name} -> {peer.name}"
@@ -80,40 +80,40 @@ class Network:
             if finding.ok:
                 continue
             if finding.name in ("dns", "tcp"):
-                return Result(name, WARN, f"{link} not reachable yet: {finding.detail}")
-            return Result(name, FAIL, f"{link}: {finding.detail}")
-        return Result(name, OK, f"{link} at {peer.address}: {found[-1].detail}")
+                return Verdict(name, WARN, f"{link} not reachable yet: {finding.detail}")
+            return Verdict(name, FAIL, f"{link}: {finding.detail}")
+        return Verdict(name, OK, f"{link} at {peer.address}: {found[-1].detail}")
 
 
-def _server_step(finding: Finding) -> Result:
+def _server_step(finding: Finding) -> Verdict:
     name = _SERVER_STEPS.get(finding.name, f"server {finding.name}")
     if finding.ok:
-        return Result(name, OK, finding.detail)
+        return Verdict(name, OK, finding.detail)
     up = "; the server must be up for this check" if finding.name == "tcp" else ""
-    return Result(name, FAIL, finding.detail + up)
+    return Verdict(name, FAIL, finding.detail + up)
 
 
-def _service(reply: status.Status, kit: Kit) -> Result:
+def _service(reply: status.Status, kit: Kit) -> Verdict:
     """The gRPC service answers; is it a job that this client can still join?"""
     if reply.phase in ("finished", "failed"):
         detail = f"its job has {reply.phase}; for a new one: secfc-server --new"
-        return Result("server answers", WARN, detail + (f" (reason: {reply.reason})" if reply.reason else ""))
+        return Verdict("server answers", WARN, detail + (f" (reason: {reply.reason})" if reply.reason else ""))
     if any(client.name == kit.party_name and client.connected for client in reply.clients):
         detail = f"a process is connected as {kit.party_name} already, and a second one would be refused; stop it first"
-        return Result("server answers", WARN, detail)
+        return Verdict("server answers", WARN, detail)
     joined = sum(client.joined for client in reply.clients)
-    return Result("server answers", OK, f"phase {reply.phase}, {joined} of {len(reply.clients)} clients have joined")
+    return Verdict("server answers", OK, f"phase {reply.phase}, {joined} of {len(reply.clients)} clients have joined")
 
 
-def _same_federation(reply: status.Status, federation: Federation) -> Result:
+def _same_federation(reply: status.Status, federation: Federation) -> Verdict:
     name, ours, theirs = "same federation", federation.agreed().hex(), reply.federation_digest
     if not theirs:
-        return Result(name, WARN, "the server does not show its digest of federation.toml; joining will compare it")
+        return Verdict(name, WARN, "the server does not show its digest of federation.toml; joining will compare it")
     if theirs != ours:
         part = _differing(reply, federation)
         detail = f"the server's federation.toml differs from ours{part} (digest {theirs[:12]}, ours {ours[:12]})"
-        return Result(name, FAIL, f"{detail}; give every party the same file")
-    return Result(name, OK, f"the server has the same federation.toml (digest {ours[:12]})")
+        return Verdict(name, FAIL, f"{detail}; give every party the same file")
+    return Verdict(name, OK, f"the server has the same federation.toml (digest {ours[:12]})")
 
 
 def _differing(reply: status.Status, federation: Federation) -> str:
@@ -126,7 +126,7 @@ def _differing(reply: status.Status, federation: Federation) -> str:
     return " in [job] only" if only else " in [job], and in who takes part or in the guarantees"
 
 
-def _own_port(me: Party) -> Result:
+def _own_port(me: Party) -> Verdict:
     """Bind as gRPC would, and let go; without listening, lest another site's check meets us."""
     host, port = split_address(me.bind)
     try:
@@ -137,8 +137,8 @@ def _own_port(me: Party) -> Result:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections are no listener
             listener.bind(place)
     except (OSError, UnicodeError) as error:
-        return Result("own port", FAIL, f"cannot listen on {me.bind}: {_bind_advice(error, me)}")
-    return Result("own port", OK, f"{me.bind} is free to listen on; others dial {me.address}")
+        return Verdict("own port", FAIL, f"cannot listen on {me.bind}: {_bind_advice(error, me)}")
+    return Verdict("own port", OK, f"{me.bind} is free to listen on; others dial {me.address}")
 
 
 def _bind_advice(error: OSError | UnicodeError, me: Party) -> str:
@@ -153,12 +153,12 @@ def _bind_advice(error: OSError | UnicodeError, me: Party) -> str:
     return f"{getattr(error, 'strerror', None) or 'not a usable name'}; correct bind in federation.toml"
 
 
-def _resolves(client: Party) -> Result:
+def _resolves(client: Party) -> Verdict:
     """The server dials no client, but a name that nobody knows is a mistake in the file all parties share."""
     name = f"client {client.name}"
     try:
         infos = socket.getaddrinfo(client.host, client.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         advice = "the other clients must be able to resolve it: check federation.toml and DNS"
-        return Result(name, WARN, f"{client.host} does not resolve here; {advice}")
-    return Result(name, OK, f"{client.host} is {', '.join(dict.fromkeys(str(info[4][0]) for info in infos))}")
+        return Verdict(name, WARN, f"{client.host} does not resolve here; {advice}")
+    return Verdict(name, OK, f"{client.host} is {', '.join(dict.fromkeys(str(info[4][0]) for info in infos))}")

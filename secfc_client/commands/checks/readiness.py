@@ -20,7 +20,7 @@ from secfc_client import data as reader
 from secfc_client import examine as columns_of
 from secfc_client import naming
 from secfc_client.commands.checks.network import Network
-from secfc_client.commands.checks.results import FAIL, OK, SKIP, WARN, Result, failed, plain
+from secfc_client.commands.checks.verdicts import FAIL, OK, SKIP, WARN, Verdict, failed, plain
 
 SOON = timedelta(days=14)  # a kit that expires sooner is worth a warning
 
@@ -34,11 +34,11 @@ class Data:
     chosen: tuple[str, ...] | None
 
 
-def examine(kit_path: Path, data: Data | None, timeout: float, policy: Path | None = None) -> list[Result]:
+def examine(kit_path: Path, data: Data | None, timeout: float, policy: Path | None = None) -> list[Verdict]:
     """Every check that can be made, in the order in which a person should fix what failed."""
     results = [plain(finding) for finding in kits.findings(kit_path)]
     if failed(results):
-        skipped = Result("network", SKIP, "not tried: nobody talks to a party without a valid kit")
+        skipped = Verdict("network", SKIP, "not tried: nobody talks to a party without a valid kit")
         return [*results, *_without_kit(kit_path, data), skipped]
     kit = kits.load(kit_path)
     if kit.party_name == SERVER and data is not None:
@@ -55,25 +55,25 @@ def examine(kit_path: Path, data: Data | None, timeout: float, policy: Path | No
     return results + network.results()
 
 
-def _expiring(dates: Result, kit: Kit) -> Result:
+def _expiring(dates: Verdict, kit: Kit) -> Verdict:
     if kit.expires - datetime.now(UTC) > SOON:
         return dates
-    return Result(dates.name, WARN, f"{dates.detail}; {kits.RENEW} before it expires")
+    return Verdict(dates.name, WARN, f"{dates.detail}; {kits.RENEW} before it expires")
 
 
-def _lacking(roster: Result, kit: Kit) -> Result:
+def _lacking(roster: Verdict, kit: Kit) -> Verdict:
     """A roster that is missing, or older than the last party's certificate."""
     found = kit.pins.roster
     if found is None:
-        return Result(roster.name, WARN, f"{roster.detail}; {NEWEST}")
+        return Verdict(roster.name, WARN, f"{roster.detail}; {NEWEST}")
     parties = (SERVER, *kit.federation.roster)
     lacking = tuple(name for name in parties if name not in found.certificates)
     if not lacking:
         return roster
-    return Result(roster.name, WARN, f"{roster.detail}; none for {status.few(lacking)}: {NEWEST}")
+    return Verdict(roster.name, WARN, f"{roster.detail}; none for {status.few(lacking)}: {NEWEST}")
 
 
-def _without_kit(kit_path: Path, data: Data | None) -> list[Result]:
+def _without_kit(kit_path: Path, data: Data | None) -> list[Verdict]:
     """What can be said of a kit that is not in order, if its federation file can be read."""
     try:
         federation = federations.load(kit_path / "federation.toml")
@@ -82,39 +82,39 @@ def _without_kit(kit_path: Path, data: Data | None) -> list[Result]:
     return [_plan(federation), *(_data(federation, data) if data else ())]
 
 
-def _plan(federation: Federation) -> Result:
+def _plan(federation: Federation) -> Verdict:
     try:
         made = plan.of(federation)
     except InvalidInput as error:
-        return Result("plan", FAIL, f"federation.toml: {error}")
+        return Verdict("plan", FAIL, f"federation.toml: {error}")
     what = f"n = {federation.n}, t = {federation.privacy}, ℓ = {made.segments}, {federation.uploads} uploads"
     spare = f"{federation.n - made.responders} may be missing"
-    return Result("plan", OK, f"{what}: {made.responders} of {federation.n} clients upload each round, {spare}")
+    return Verdict("plan", OK, f"{what}: {made.responders} of {federation.n} clients upload each round, {spare}")
 
 
-def _link_key(kit: Kit) -> Result:
+def _link_key(kit: Kit) -> Verdict:
     """The clients' common key for linked IDs."""
     try:
         naming.read_key(kit.path / federations.LINK_KEY)
     except ConfigError as error:
-        return Result("link key", FAIL, str(error))
-    return Result("link key", OK, "the key of linked IDs is here, for this user only; the server must never have it")
+        return Verdict("link key", FAIL, str(error))
+    return Verdict("link key", OK, "the key of linked IDs is here, for this user only; the server must never have it")
 
 
-def _policy(kit: Kit, chosen: Path | None) -> Result:
+def _policy(kit: Kit, chosen: Path | None) -> Verdict:
     """This site's rules, and whether a job of the federation file can fit them."""
     try:
         rules = policy.of_kit(kit.path, chosen)
     except ConfigError as error:
-        return Result("policy", FAIL, str(error))
+        return Verdict("policy", FAIL, str(error))
     against = policy.complaints(rules, kit.federation)
     if against:
-        return Result("policy", FAIL, f"federation.toml does not fit {policy.FILE}: {'; '.join(against)}")
+        return Verdict("policy", FAIL, f"federation.toml does not fit {policy.FILE}: {'; '.join(against)}")
     held = rules.describe() if policy.source(kit.path, chosen) else f"no {policy.FILE}: {rules.describe()}"
-    return Result("policy", OK, f"{held}; federation.toml fits")
+    return Verdict("policy", OK, f"{held}; federation.toml fits")
 
 
-def _data(federation: Federation, data: Data) -> list[Result]:
+def _data(federation: Federation, data: Data) -> list[Verdict]:
     names = federation.job.feature_names
     try:
         table = reader.load(
@@ -125,30 +125,30 @@ def _data(federation: Federation, data: Data) -> list[Result]:
             chosen=data.chosen,
         )
     except DataError as error:
-        return [Result("data", FAIL, str(error))]
+        return [Verdict("data", FAIL, str(error))]
     columns = status.few(table.feature_names)
-    results = [Result("data", OK, f"{data.path}: {len(table)} rows, {federation.job.features} features: {columns}")]
+    results = [Verdict("data", OK, f"{data.path}: {len(table)} rows, {federation.job.features} features: {columns}")]
     try:
         reader.check_bounds(table, federation.job.bound)
-        results.append(Result("data bounds", OK, f"every value is within ±{federation.job.bound:g}"))
+        results.append(Verdict("data bounds", OK, f"every value is within ±{federation.job.bound:g}"))
     except DataError as error:
-        results.append(Result("data bounds", FAIL, str(error)))
+        results.append(Verdict("data bounds", FAIL, str(error)))
     results.append(_row_count(len(table), federation.job.max_rows))
     rough = columns_of.coarse(table.features, table.feature_names, federation.job.precision)
     few = columns_of.few_values(table.features, table.feature_names)
     if rough:
-        results.append(Result("data precision", WARN, columns_of.coarse_text(rough, federation.job.precision)))
+        results.append(Verdict("data precision", WARN, columns_of.coarse_text(rough, federation.job.precision)))
     if few:
-        results.append(Result("data values", WARN, columns_of.few_values_text(few, federation.uploads)))
+        results.append(Verdict("data values", WARN, columns_of.few_values_text(few, federation.uploads)))
     return results
 
 
-def _row_count(rows: int, most: int) -> Result:
+def _row_count(rows: int, most: int) -> Verdict:
     if rows > most:
         cure = "agree on a larger max_rows in federation.toml, or leave rows out"
-        return Result("data rows", FAIL, f"{rows} rows, but max_rows = {most} for all clients together; {cure}")
+        return Verdict("data rows", FAIL, f"{rows} rows, but max_rows = {most} for all clients together; {cure}")
     if rows == 0:
-        return Result(
+        return Verdict(
             "data rows", WARN, "there are none, so this client would only compute for the others; is that meant?"
         )
-    return Result("data rows", OK, f"{rows} of at most {most} of all clients together")
+    return Verdict("data rows", OK, f"{rows} of at most {most} of all clients together")

@@ -13,8 +13,8 @@ import numpy as np
 
 from secfc.errors import Malformed, OutOfTurn
 from secfc.privacy.sealed.context import Context
-from secfc.privacy.sealed.messages import SERVER, Kind, Message, Outgoing, Talk, Wait
-from secfc.privacy.sealed.questions import Lloyd, Question
+from secfc.privacy.sealed.messages import SERVER, Kind, Message, Said, Talk, Wait
+from secfc.privacy.sealed.questions import Asked, Lloyd
 from secfc.privacy.sealed.sides import Side
 from secfc.privacy.sealed.streams import Bytes
 from secfc.privacy.sealed.terms import Terms
@@ -31,13 +31,20 @@ class _Conversation:
     name: Name | None = None
     mail: dict[Name, dict[int, Bytes]] = field(default_factory=dict)
 
+    def awaited(self) -> list[int]:
+        """Whose messages are not here."""
+        if self.wait is None or self.name is None:
+            return []
+        there = self.mail.get(self.name, {})
+        return [sender for sender in self.wait.senders if sender not in there]
+
 
 class Half(ABC):
     """One party's part in one attempt at one question."""
 
     _senders: frozenset[Kind]  # kinds of messages that this half takes
 
-    def __init__(self, terms: Terms, question: Question, context: Context) -> None:
+    def __init__(self, terms: Terms, question: Asked, context: Context) -> None:
         if context.leader is None:
             raise OutOfTurn("no responder is a member of the committee, so nobody adds the pad")
         if len(context.committee) != terms.members:
@@ -60,14 +67,18 @@ class Half(ABC):
         """Whether everything has been said."""
         return self._over == len(self.chunks)
 
-    def begin(self) -> list[Outgoing]:
+    def awaited(self) -> set[int]:
+        """Whose messages conversations wait for."""
+        return {sender for one in self._running.values() for sender in one.awaited()}
+
+    def begin(self) -> list[Said]:
         """Begin as many conversations as may run together."""
         out = []
         for _ in range(WINDOW):
             out += self.work()
         return out
 
-    def work(self) -> list[Outgoing]:
+    def work(self) -> list[Said]:
         """Begin the next conversation, if one can begin now."""
         if not self.pending or len(self._running) >= WINDOW or not self._ready(self.chunks[self._begun][1]):
             return []
@@ -78,7 +89,7 @@ class Half(ABC):
         self._running[chunk] = conversation
         return self._advance(chunk, conversation, None)
 
-    def _take(self, sender: int, message: Message) -> list[Outgoing]:
+    def _take(self, sender: int, message: Message) -> list[Said]:
         """Put a message where it belongs, and go on."""
         if message.kind not in self._senders or not 0 <= message.chunk < len(self.chunks):
             raise OutOfTurn(f"no message of kind {message.kind.value} for chunk {message.chunk} is due")
@@ -92,11 +103,11 @@ class Half(ABC):
         out = self._resume(message.chunk, conversation)
         return out + self.work()
 
-    def _resume(self, chunk: int, conversation: _Conversation) -> list[Outgoing]:
+    def _resume(self, chunk: int, conversation: _Conversation) -> list[Said]:
         data = self._collected(conversation)
         return [] if data is None else self._advance(chunk, conversation, data)
 
-    def _advance(self, chunk: int, conversation: _Conversation, data: list[Bytes] | None) -> list[Outgoing]:
+    def _advance(self, chunk: int, conversation: _Conversation, data: list[Bytes] | None) -> list[Said]:
         while True:
             try:
                 conversation.wait = next(conversation.talk) if data is None else conversation.talk.send(data)
@@ -112,7 +123,7 @@ class Half(ABC):
                 return self._said(conversation)
 
     @staticmethod
-    def _said(conversation: _Conversation) -> list[Outgoing]:
+    def _said(conversation: _Conversation) -> list[Said]:
         said, conversation.side.out = conversation.side.out, []
         return said
 
@@ -120,11 +131,9 @@ class Half(ABC):
     def _collected(conversation: _Conversation) -> list[Bytes] | None:
         """What is waited for, checked, once all of it is here."""
         wait, name = conversation.wait, conversation.name
-        if wait is None or name is None:
+        if wait is None or name is None or conversation.awaited():
             return None
         there = conversation.mail.get(name, {})
-        if any(sender not in there for sender in wait.senders):
-            return None
         for sender in wait.senders:
             _check(wait, sender, there)
         del conversation.mail[name]

@@ -23,8 +23,8 @@ from secfc.privacy.sealed import inertia, rounds, seeding, sides
 from secfc.privacy.sealed.comparer import Comparer
 from secfc.privacy.sealed.context import Context, Line, Purse, pad_key
 from secfc.privacy.sealed.halves import Half
-from secfc.privacy.sealed.messages import SERVER, Kind, Message, Outgoing, Talk
-from secfc.privacy.sealed.questions import Inertia, Lloyd, Question, Seed, places
+from secfc.privacy.sealed.messages import OF_THE_SERVER, SERVER, Message, Said, Talk
+from secfc.privacy.sealed.questions import Asked, Inertia, Lloyd, Seed, places
 from secfc.privacy.sealed.seeding import Outcome, Split
 from secfc.privacy.sealed.sides import Side
 from secfc.privacy.sealed.terms import Terms
@@ -46,6 +46,16 @@ class Kept:
 
     pads: dict[int, Pad] = field(default_factory=dict)
     seeds: Split | None = field(default=None, repr=False)
+
+
+def kept_after(terms: Terms, question: Lloyd | Inertia, context: Context, key: bytes, kept: Kept) -> Kept:
+    """What a member keeps once this attempt is answered, known before it is: it follows from K and what was asked."""
+    return Kept(kept.pads | _fresh(terms, question, context, Purse(key, context.session)), kept.seeds)
+
+
+def _fresh(terms: Terms, question: Asked, context: Context, committee: Purse) -> dict[int, Pad]:
+    """The pads of the columns that an attempt asks for."""
+    return dict.fromkeys(question.columns, Pad(pad_key(committee, context), question.shape(terms)))
 
 
 class Ledger:
@@ -78,12 +88,12 @@ class Ledger:
 class MemberHalf(Half):
     """One attempt at one question, at member `place` of the committee; `key` is K, `seed` what it shares with the server."""
 
-    _senders = frozenset({Kind.DIGITS, Kind.BITS, Kind.TOLD, Kind.SELECT, Kind.WINNERS})
+    _senders = OF_THE_SERVER
 
     def __init__(
         self,
         terms: Terms,
-        question: Question,
+        question: Asked,
         context: Context,
         place: int,
         key: bytes,
@@ -96,20 +106,20 @@ class MemberHalf(Half):
         self.place, self._ledger = place, ledger
         self._committee, self._seed = Purse(key, context.session), Purse(seed, context.session)
         self._name = context.digest
-        pad = Pad(pad_key(self._committee, context), question.shape(terms))
-        fresh = dict.fromkeys(question.columns, pad)
-        self._pads = fresh if isinstance(question, Seed) else kept.pads | fresh
+        self._pads = _fresh(terms, question, context, self._committee)
+        if not isinstance(question, Seed):
+            self._pads = kept.pads | self._pads
         self.kept = Kept(kept.pads if isinstance(question, Seed) else self._pads, kept.seeds)
         if not isinstance(question, Seed):
             live = {h for h in range(terms.clusters) if question.sizes[h]}
             if not live <= set(self._pads):
                 raise OutOfTurn(f"columns {sorted(live - set(self._pads))} were never uploaded in this epoch")
 
-    def take(self, message: Message) -> list[Outgoing]:
+    def take(self, message: Message) -> list[Said]:
         """Take one message of the server. What came before, byte for byte, is not answered again: the link repeats bytes."""
         return self._take(SERVER, message) if self._ledger.note(self._name, message) else self._again(message)
 
-    def _again(self, message: Message) -> list[Outgoing]:
+    def _again(self, message: Message) -> list[Said]:
         """A message that an earlier half of the same attempt took may be this one's first."""
         conversation = self._running.get(message.chunk)
         waited = conversation is not None and conversation.name == message.name

@@ -33,6 +33,10 @@ class Kind(Enum):
     VALUE = "value"  # M₀ → S: OPEN
 
 
+OF_MEMBERS = frozenset({Kind.TEST, Kind.COUNTS, Kind.SELECTED, Kind.TURNS, Kind.BETA, Kind.VALUE})
+OF_THE_SERVER = frozenset(Kind) - OF_MEMBERS
+
+
 @dataclass(frozen=True)
 class Message:
     """One message of a request; (stage, chunk, step) say where it belongs."""
@@ -49,7 +53,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Outgoing:
+class Said:
     """A message and whom it goes to: a member's place in the committee, or SERVER."""
 
     to: int

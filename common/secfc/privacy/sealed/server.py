@@ -1,6 +1,6 @@
 """The server's half of a sealed request: it takes sums of uploads and members' messages, and ends with an answer.
 
-    half = ServerHalf(terms, question, context, seeds, kept)
+    half = DealerHalf(terms, question, context, seeds, kept)
     send(half.begin())
     send(half.feed(first_row, sums))     as uploads arrive, block of rows by block of rows
     send(half.take(member, message))     until half.done; then half.answer, and half.kept serves the epoch's next request
@@ -26,8 +26,8 @@ from secfc.kmeans.distances import Labels
 from secfc.privacy.sealed import inertia, rounds, seeding
 from secfc.privacy.sealed.context import Context, Line, Purse
 from secfc.privacy.sealed.halves import Half
-from secfc.privacy.sealed.messages import Kind, Message, Outgoing, Talk
-from secfc.privacy.sealed.questions import Answer, Inertia, Lloyd, Question, Seed, places
+from secfc.privacy.sealed.messages import OF_MEMBERS, Message, Said, Talk
+from secfc.privacy.sealed.questions import Asked, Found, Inertia, Lloyd, Seed, places
 from secfc.privacy.sealed.referee import Referee
 from secfc.privacy.sealed.seeding import Outcome, Split
 from secfc.privacy.sealed.sides import Side
@@ -49,12 +49,12 @@ class Kept:
         return cls(np.zeros((terms.rows, terms.clusters, terms.field.lanes), dtype=np.uint32))
 
 
-class ServerHalf(Half):
+class DealerHalf(Half):
     """One attempt at one question, at the server. `seeds[j]` is what it shares with member j in this epoch."""
 
-    _senders = frozenset({Kind.TEST, Kind.COUNTS, Kind.SELECTED, Kind.TURNS, Kind.BETA, Kind.VALUE})
+    _senders = OF_MEMBERS
 
-    def __init__(self, terms: Terms, question: Question, context: Context, seeds: Sequence[bytes], kept: Kept) -> None:
+    def __init__(self, terms: Terms, question: Asked, context: Context, seeds: Sequence[bytes], kept: Kept) -> None:
         super().__init__(terms, question, context)
         if len(seeds) != terms.members:
             raise InvalidInput(f"the server shares a seed with each of {terms.members} members")
@@ -66,18 +66,18 @@ class ServerHalf(Half):
         self._fed = 0
         self._target = kept.columns
         if isinstance(question, Seed):
-            self._target = np.zeros((terms.rows, len(question.rows), terms.field.lanes), dtype=np.uint32)
+            self._target = np.zeros((terms.rows, len(question.candidates), terms.field.lanes), dtype=np.uint32)
         self._labels: Labels = np.empty(terms.rows, dtype=np.int32)
-        self._answer: Answer | None = None
+        self._answer: Found | None = None
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> Found:
         """What the server has learnt. Pre-condition: `done`."""
         if self._answer is None:
             raise OutOfTurn("the request has not been answered yet")
         return self._answer
 
-    def feed(self, first_row: int, sums: Residues) -> list[Outgoing]:
+    def feed(self, first_row: int, sums: Residues) -> list[Said]:
         """Take the sums of all uploads (rows, residues a row) of the next rows, exact and not reduced (`Decoder.sums`)."""
         if first_row != self._fed or first_row + len(sums) > self.terms.rows or sums.shape[1] != len(self._columns):
             raise InvalidInput(f"sums of rows from {self._fed} on are due, {len(self._columns)} residues each")
@@ -88,7 +88,7 @@ class ServerHalf(Half):
         self._fed += len(sums)
         return self.begin()
 
-    def take(self, member: int, message: Message) -> list[Outgoing]:
+    def take(self, member: int, message: Message) -> list[Said]:
         """Take one message of one member."""
         if not 0 <= member < self.terms.members:
             raise OutOfTurn(f"{member} is no member of the committee")
@@ -115,11 +115,11 @@ class ServerHalf(Half):
     def _finish(self, chunk: int, result: object) -> None:
         if isinstance(result, Outcome):
             self.kept = Kept(self.kept.columns, None if result.labels is not None else result.state)
-            self._answer = Answer(result.labels, result.winner, result.rows)
+            self._answer = Found(result.labels, result.winner, result.rows)
         elif isinstance(result, int):
-            self._answer = Answer(inertia=result)
+            self._answer = Found(inertia=result)
         else:
             first, end = self.chunks[chunk]
             self._labels[first:end] = cast("Labels", result)
             if self.done:
-                self._answer = Answer(labels=self._labels)
+                self._answer = Found(labels=self._labels)

@@ -18,7 +18,7 @@ from secfc.coding import kernels
 from secfc.coding.field import Field, Layout
 from secfc.errors import Malformed
 from secfc.privacy.sealed.context import Line
-from secfc.privacy.sealed.messages import Kind, Message, Outgoing, Talk, octets
+from secfc.privacy.sealed.messages import Kind, Message, Said, Talk, octets
 from secfc.privacy.sealed.steps import Counts, Crossings, Digits
 from secfc.privacy.sealed.streams import Bytes, Residues32
 from secfc.privacy.sealed.terms import Pairs, Terms
@@ -36,10 +36,10 @@ class Side(ABC):
     def __init__(self, terms: Terms, line: Line, request: int) -> None:
         self.terms, self.line = terms, line
         self.last = (request + line.chunk) % terms.members  # the member that receives dealt data
-        self.out: list[Outgoing] = []
+        self.out: list[Said] = []
 
     def say(self, to: int, kind: Kind, data: Bytes) -> None:
-        self.out.append(Outgoing(to, Message(kind, self.line.stage, self.line.chunk, self.line.step, data)))
+        self.out.append(Said(to, Message(kind, self.line.stage, self.line.chunk, self.line.step, data)))
 
     @abstractmethod
     def compare(self, parts: Sequence[Digits]) -> Talk[Bytes]:

@@ -47,8 +47,8 @@ from secfc.protocol.client.inputs import Input, Linked, Lost, Sent, Stop, Told, 
 from secfc.protocol.client.past import Past
 from secfc.protocol.client.phases.base import ClientPhase, Ended, Seated
 from secfc.protocol.client.phases.ending import Leaving
+from secfc.protocol.client.phases.following import Holds, JobTable
 from secfc.protocol.client.phases.opening import Joining
-from secfc.protocol.client.phases.sharing import Holds, Table
 from secfc.protocol.client.site import Desk, Site
 from secfc.protocol.effects import Arrived, Drop, Effects, Send, Started, Tick, Worked
 from secfc.protocol.messages import Phase
@@ -87,7 +87,7 @@ class Participant:
         self._refused_since: float | None = None
         self._complained = ""
         self._waiting: messages.Waiting | None = None  # as last told
-        self._last: Table | None = None  # all rows as they are known here, once they have places
+        self._last: JobTable | None = None  # all rows as they are known here, once they have places
 
     # --- reading ---------------------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Participant:
         """The shares that we hold. Pre-condition as above."""
         return self._table().coded
 
-    def _table(self) -> Table:
+    def _table(self) -> JobTable:
         if self._last is None:
             raise JobFailed("the rows have no places yet")
         return self._last
@@ -302,9 +302,7 @@ class Participant:
             case Unavailable():
                 self._try_again(error, now, out)
                 return None
-            case Malformed() if (
-                not self._begun
-            ):  # turned away at the door: no job is under way, and other rows may come
+            case Malformed() if not self._begun:  # turned away at the door: no job is under way, other rows may come
                 out.keep.clear()
                 out.keep.append(Drop("joined"))
         raise error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from secfc.agreement.federation import SERVER, Federation
 from secfc.agreement.plan import Plan
 from secfc.coding import summing
 from secfc.coding.sharing import ShareSet
-from secfc.errors import WrongSender
+from secfc.errors import Unavailable, WrongSender
 from secfc.privacy import identifiers
 from secfc.privacy.identifiers import Ids
 from secfc.protocol import messages, start
@@ -40,6 +41,11 @@ class Secrets:
 
     def __repr__(self) -> str:
         return "Secrets(…)"
+
+    @classmethod
+    def fresh(cls, seed: bytes) -> Secrets:
+        """All new but the seed, which makes the shares."""
+        return cls(seed, X25519PrivateKey.generate(), os.urandom(32), os.urandom(start.COIN_BYTES))
 
     @property
     def public(self) -> bytes:
@@ -71,9 +77,7 @@ class Site:
     columns: tuple[str, ...] = ()
     patience: float = 600.0
     publishes: bool = False
-    places: tuple[npt.NDArray[np.int64], ...] | None = (
-        None  # where all rows stand, if not by roster; in one process only
-    )
+    places: tuple[npt.NDArray[np.int64], ...] | None = None  # of all rows, if not by roster; in one process only
     any_start: bool = False  # whether the server may begin anywhere; in one process only
 
     @property
@@ -159,6 +163,14 @@ class Desk:
             self.outbox.post(send, now)
             if not self.resumed and send.body is not None:
                 self.sent_bytes += send.body.total
+
+    def check_deliveries(self, now: float) -> None:
+        """Raise Unavailable if somebody takes nothing of our shares for too long."""
+        seconds = max(SHARE_SECONDS, self.site.patience)
+        if stuck := ", ".join(self.outbox.stuck(now - seconds)):
+            raise Unavailable(
+                f"our shares could not be delivered to {stuck} for {seconds:.0f} s; start the same command again to go on"
+            )
 
     def keep_past(self, past: Past, out: Effects) -> None:
         if past != self.past:

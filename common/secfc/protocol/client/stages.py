@@ -15,7 +15,7 @@ from secfc.coding.sharing import Shares
 from secfc.errors import Unavailable
 from secfc.protocol.effects import Effects, Load, Put, Send, Work, Worked
 from secfc.protocol.parcels import Data, Kind, Parcel, Whole, of_words, to_words
-from secfc.protocol.transfer import Here, Residues, Sink
+from secfc.protocol.transfer import GatheredWords, Here, Sink
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,8 @@ class Stage:
     ) -> None:
         self._me, self._names, self._session, self.ids = me, names, session, tuple(ids)
         self._layouts, self._shares, self._put, self._lasting = layouts, shares, put, lasting
-        self._arriving: dict[int, Residues] = {}
-        self._queue: list[
-            tuple[int, Words | None]
-        ] = []  # complete, kept, not used yet; None: our own, still to be made
+        self._arriving: dict[int, GatheredWords] = {}
+        self._queue: list[tuple[int, Words | None]] = []  # complete, kept, not used yet; None: ours, not made yet
         self._busy = False
         self._held: set[int] = set()
         self._restoring: set[int] = set()  # whose shares are being looked for on our disk
@@ -98,7 +96,7 @@ class Stage:
             return None
         if owner in self._held or any(j == owner for j, _ in self._queue):
             return Here(8 * self._layouts[owner].words)
-        return self._arriving.setdefault(owner, Residues(self._layouts[owner]))
+        return self._arriving.setdefault(owner, GatheredWords(self._layouts[owner]))
 
     def arrived(self, owner: int, out: Effects) -> None:
         """An owner's shares are complete: to be kept, then used."""

@@ -4,6 +4,7 @@ The clustering above asks a question (`lloyd.Question`) and gets an assignment; 
 as attempt 1, 2, … of some responders each, and every attempt is an `Exchange` of its own, at the server and at every
 responder: what belongs to two attempts is never mixed. Messages are named by request, attempt and the kind's own words.
 
+A kind derives from these classes and leaves alone what it has no use for; with one upload per responder, that is half of it.
 Clients are numbers here, their positions in the roster. Halves know nothing of sockets, files, threads or clocks; heavy
 computing is handed out (`due`, or what `ask` and `take` return to be run) and its result handed back.
 """
@@ -34,6 +35,14 @@ class Lies:
 
 
 @dataclass(frozen=True)
+class Void:
+    """What work finds instead of an answer: these clients do not fit together, and the question is asked again."""
+
+    clients: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class Outgoing:
     """A message of an exchange: to a client, or to SERVER. `name` tells the exchange's messages apart; empty: its first."""
 
@@ -56,12 +65,15 @@ class ServerExchange(Protocol):
 
     def told(self, client: int) -> Sequence[Outgoing]:
         """All that this client has to be told in this attempt so far, in order."""
+        return ()
 
     def due(self) -> Callable[[], Any] | None:
         """Heavy computing that can begin now; handed out once."""
 
-    def worked(self, result: Any) -> Answer | Lies | None:
+    def worked(self, result: Any) -> Answer | Lies | Void | None:
         """What it found; None if more is to come."""
+        found: Answer | Lies | Void | None = result
+        return found
 
     @property
     def upload_bytes(self) -> int:
@@ -74,20 +86,25 @@ class ServerExchange(Protocol):
     @property
     def detail(self) -> bytes:
         """What the kind tells everybody besides, in the request."""
+        return b""
 
 
 class ServerHalf(Protocol):
     """The server's half over all requests of a clustering."""
 
-    def ask(self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int) -> ServerExchange:
-        """Begin an attempt; the one before it counts for nothing."""
+    def ask(
+        self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int, quickest: Sequence[int]
+    ) -> ServerExchange:
+        """Begin an attempt; the one before it counts for nothing. `quickest`: the responders, those to rely on first."""
 
     def lost(self, client: int) -> bool:
-        """A client has lost what it knew: whether that ends what is asked now."""
+        """A client has lost what it knew, or is not to be relied on: whether that ends what is asked now."""
+        return False
 
     @property
     def committee(self) -> tuple[int, ...]:
         """Clients that it would rather ask again."""
+        return ()
 
 
 class ClientExchange(Protocol):
@@ -98,9 +115,11 @@ class ClientExchange(Protocol):
 
     def sink(self, sender: int, name: bytes) -> Sink | None:
         """Where a message of the server or of another responder goes; None if it is not due."""
+        return None
 
     def take(self, sender: int, name: bytes) -> Sequence[Outgoing]:
         """A message is here whole: what follows from it (heavy)."""
+        return ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,11 +137,9 @@ class Holding:
 class ClientHalf(Protocol):
     """A client's half over all requests of a job."""
 
-    def committee(self, request: RoundRequest) -> tuple[int, ...]:
-        """Clients that, together with the server, could see more than the others."""
-
     def note(self, request: RoundRequest) -> bytes:
         """What must be on disk before a request is answered; nothing if nothing must."""
+        return b""
 
     def answer(self, request: RoundRequest, labels: Labels) -> ClientExchange:
         """Begin to answer; raises Malformed for a request that no honest server makes."""
@@ -139,3 +156,6 @@ class RoundKind:
     shows_distances: bool = True
     empties: str = "furthest"  # the rule for empty clusters (`kmeans.empties`)
     draw_bits: Callable[[Plan], int] = lambda _: DRAW_BITS  # κ of a k-means++ draw
+    committee: Callable[[Plan, RoundRequest], tuple[int, ...]] = (
+        lambda _, __: ()
+    )  # who, with the server, could see more

@@ -26,7 +26,7 @@ def _upload(holding: Holding, clusters: CodedClusters, shape: Shape, request: Ro
 
 def signed_keys(holding: Holding, shape: Shape, request: RoundRequest) -> list[tuple[bytes, int]]:
     """The signed keys of this client's masks for one attempt."""
-    context = masks.Context(
+    context = masks.MaskContext(
         holding.session,
         holding.plan.digest,
         request.number,

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from secfc.errors import InvalidInput, Malformed, OutOfTurn
+from secfc.coding.prg import KEY_BYTES
+from secfc.errors import InvalidInput, Malformed, OutOfTurn, Refused
 from secfc.kmeans.distances import CodedClusters, Labels
 from secfc.privacy import masks
 from secfc.privacy.sealed import epochs, member
 from secfc.privacy.sealed.context import Context, Purse, leader_pad
 from secfc.privacy.sealed.epochs import Epoch
 from secfc.privacy.sealed.member import Ledger, MemberHalf
-from secfc.privacy.sealed.messages import Outgoing as Said
-from secfc.privacy.sealed.questions import Question, Seed
+from secfc.privacy.sealed.messages import OF_THE_SERVER, Said
+from secfc.privacy.sealed.questions import Asked, Inertia, Lloyd, Seed
 from secfc.protocol.messages import RoundRequest
 from secfc.protocol.parcels import Whole, of_words
 from secfc.protocol.rounds import sealing
@@ -32,7 +33,7 @@ class _Membership:
     """What a member knows in one epoch; in memory only."""
 
     epoch: Epoch
-    own: bytes = field(repr=False)
+    own: bytes = field(repr=False)  # our part of the key
     shares: dict[int, bytes] = field(repr=False)
     seed: bytes = field(default=b"", repr=False)
     key: bytes = field(default=b"", repr=False)
@@ -53,33 +54,34 @@ class SealedClient:
     def __init__(self, holding: Holding) -> None:
         self.holding = holding
         plan = holding.plan
-        self.terms = sealing.terms_of(plan, holding.coded.rows)
-        self._last = int(holding.noted or b"0")  # the last epoch that we took part in
+        self.terms = plan.sealed(holding.coded.rows)
+        session, _, last = holding.noted.partition(b" ")
+        self._last = (
+            int(last) if session == holding.session.hex().encode() else 0
+        )  # the last epoch that we took part in
+        self.lock = threading.Lock()  # one attempt at a time is at work, on whatever thread
+        self.current: _Answering | None = None  # the attempt that counts: what others still compute is dropped
         self._membership: _Membership | None = None
         self._clusters = CodedClusters(holding.coded, plan.wishes.clusters)
-        self._rows = CodedClusters(holding.coded, plan.wishes.clusters)  # of single rows, while seeding
-
-    def committee(self, request: RoundRequest) -> tuple[int, ...]:
-        return () if request.past else Detail.from_bytes(request.detail).committee
+        self._rows = CodedClusters(holding.coded, plan.slots)  # of single rows, while seeding
 
     def note(self, request: RoundRequest) -> bytes:
         """What must be on disk before a request is answered: the epoch, whose keys are never used in another process."""
         detail = Detail.from_bytes(request.detail)
-        return b"%d" % max(detail.epoch, self._last) if self.holding.index in detail.committee else b""
+        if self.holding.index not in detail.committee:
+            return b""
+        return b"%s %d" % (self.holding.session.hex().encode(), max(detail.epoch, self._last))
 
     def answer(self, request: RoundRequest, labels: Labels) -> ClientExchange:
         detail, holding = Detail.from_bytes(request.detail), self.holding
         wishes = holding.plan.wishes
         epoch = Epoch(holding.session, holding.plan.digest, detail.epoch, detail.committee)
-        epoch.check(wishes.clients, wishes.privacy)
-        if not set(detail.committee) <= set(request.responders):
-            raise Malformed("a committee's members are among the responders")
+        sealing.committee_of(holding.plan, request)
         questions = detail.questions(labels, request.columns, wishes.clusters)
         membership = self._join(epoch) if holding.index in detail.committee else None
         silent = holding.index in detail.committee and membership is None
-        if membership is not None:
-            membership.settle(request.number)
-        return _Answering(self, request, detail, [] if silent else questions, membership)
+        self.current = _Answering(self, request, detail, [] if silent else questions, membership)
+        return self.current
 
     def _join(self, epoch: Epoch) -> _Membership | None:
         """Our place in an epoch; None if an earlier process had it, whose keys are gone: the server begins another."""
@@ -95,7 +97,7 @@ class SealedClient:
         self._membership = _Membership(epoch, own, {self.holding.index: own})
         return self._membership
 
-    def upload(self, question: Question, context: Context, pad: tuple[bytes, int] | None) -> Any:
+    def upload(self, question: Asked, context: Context, pad: tuple[bytes, int] | None) -> Any:
         """The masked upload for one question (heavy); the leader's with the pad."""
         holding, plan = self.holding, self.holding.plan
         labels = sealing.labels_of(question, self.terms.rows)
@@ -105,7 +107,7 @@ class SealedClient:
             shape = question.shape(self.terms)
         except InvalidInput as error:
             raise Malformed(f"the server asks for impossible columns: {error}") from None
-        bound = masks.Context(
+        bound = masks.MaskContext(
             context.session,
             context.plan,
             context.request,
@@ -127,7 +129,7 @@ class _Answering:
         client: SealedClient,
         request: RoundRequest,
         detail: Detail,
-        questions: list[Question],
+        questions: list[Asked],
         membership: _Membership | None,
     ) -> None:
         self._client, self._request, self._detail = client, request, detail
@@ -137,7 +139,6 @@ class _Answering:
         self._contexts = [
             sealing.context_of(holding.plan, holding.session, detail, *args, one, rows) for one in questions
         ]
-        self._lock = threading.Lock()  # messages are taken on threads
         self._said: list[Outgoing] = []  # all of it, to be said again if the server asks again
         self._sinks: dict[tuple[int, bytes], Gathered] = {}
         self._taken: set[tuple[int, bytes]] = set()
@@ -145,18 +146,20 @@ class _Answering:
         self._half: MemberHalf | None = None
         self._place = 0
         self._begun = self._uploaded = self._checked = False
-        self._kept = membership.kept if membership is not None else member.Kept()
+        self._kept = member.Kept()
 
     # --- what is said ------------------------------------------------------------------------------------------------------
 
     def begin(self) -> Sequence[Outgoing]:
-        with self._lock:
-            if self._begun:
+        with self._client.lock:
+            if self._begun or self._client.current is not self:
                 return list(self._said)
-            self._begun = True
+            self._begun, mine = True, self._membership
             out: list[Outgoing] = []
-            if self._membership is not None and not self._membership.key:
-                out += self._wrapped(self._membership)
+            if mine is not None:
+                mine.settle(self._request.number)
+                self._kept = mine.kept
+                out += [] if self._detail.agreed else self._wrapped(mine)
             return self._say(out + self._go_on())
 
     def _say(self, out: list[Outgoing]) -> list[Outgoing]:
@@ -179,12 +182,20 @@ class _Answering:
         if mine is not None and mine.key and not self._checked:
             self._checked = True
             out.append(Outgoing(SERVER, CHECK, Whole(epochs.check_value(mine.epoch, mine.key))))
+            self._foresee(mine)
         if not self._uploaded and self._questions and (not self._leads() or (mine is not None and mine.key)):
             self._uploaded = True
             out += [self._upload(place) for place in range(len(self._questions))]
         if mine is not None and mine.key and mine.seed:
             out += self._compare(mine)
         return out
+
+    def _foresee(self, mine: _Membership) -> None:
+        """The server may have its answer before we have begun to compare, if there is nothing to ask us."""
+        question, context = (self._questions[0], self._contexts[0]) if self._questions else (None, None)
+        if context is not None and isinstance(question, Lloyd | Inertia):
+            after = member.kept_after(self._client.terms, question, context, mine.key, mine.kept)
+            mine.following = self._request.number, after
 
     def _leads(self) -> bool:
         return bool(self._contexts) and self._contexts[0].leader == self._client.holding.index
@@ -217,7 +228,7 @@ class _Answering:
 
     def _start(self, mine: _Membership) -> MemberHalf:
         place = mine.epoch.committee.index(self._client.holding.index)
-        half = MemberHalf(
+        return MemberHalf(
             self._client.terms,
             self._questions[self._place],
             self._contexts[self._place],
@@ -227,9 +238,6 @@ class _Answering:
             self._kept,
             mine.ledger,
         )
-        if not isinstance(self._questions[self._place], Seed):
-            mine.following = self._request.number, half.kept
-        return half
 
     def _messages(self, said: Sequence[Said]) -> list[Outgoing]:
         out = []
@@ -254,29 +262,58 @@ class _Answering:
 
     def sink(self, sender: int, name: bytes) -> Sink | None:
         mine = self._membership
-        if mine is None:
-            return None
-        if (sender, name) in self._taken:
+        if mine is None:  # a member whose keys are gone with an earlier process: the server has yet to notice
+            return Here() if sender == SERVER and self._client.holding.index in self._detail.committee else None
+        if sender != SERVER and (sender, name) in self._taken:
             return Here()
         if sender == SERVER:
-            most = 32 if name == SEED else MOST_BYTES
+            most = KEY_BYTES if name == SEED else self._most(name)
         elif sender in mine.epoch.committee and name == KEY + b"%d" % mine.epoch.number:
             most = epochs.WRAPPED_BYTES
         else:
             return None
         return self._sinks.setdefault((sender, name), Gathered(most))
 
+    def _most(self, name: bytes) -> int:
+        """How long a message of the server may be. Raises Malformed for one that it never sends."""
+        place, _ = sealing.message_of(name, b"", OF_THE_SERVER)
+        if place >= len(self._questions):
+            raise Malformed(f"the server deals for question {place + 1} of {len(self._questions)}")
+        return MOST_BYTES
+
     def take(self, sender: int, name: bytes) -> Sequence[Outgoing]:
-        with self._lock:
+        with self._client.lock:
             mine, found = self._membership, self._sinks.pop((sender, name), None)
-            if mine is None or found is None:
+            if mine is None or found is None or self._client.current is not self:
                 return ()
+            again = (sender, name) in self._taken
             self._taken.add((sender, name))
             if sender != SERVER:
                 me, pair = self._client.holding.index, self._client.holding.pairs[sender]
-                mine.shares[sender] = epochs.unwrap(mine.epoch, pair, sender, me, found.data)
+                mine.shares.setdefault(sender, epochs.unwrap(mine.epoch, pair, sender, me, found.data))
             elif name == SEED:
-                mine.seed = found.data
+                if len(found.data) != KEY_BYTES:
+                    raise Malformed(
+                        f"the server shares a seed of {KEY_BYTES} bytes with a member, not {len(found.data)}"
+                    )
+                mine.seed = mine.seed or found.data
+                _same(mine.seed, found.data)
+            elif again:
+                self._compare_again(mine, name, found.data)
             else:
                 self._early.append((name, found.data))
             return self._say(self._go_on()) if self._begun else ()
+
+    def _compare_again(self, mine: _Membership, name: bytes, data: bytes) -> None:
+        """What comes again after a lost connection must be what came before; it was answered then."""
+        waiting = [early for known, early in self._early if known == name]
+        place, message = sealing.message_of(name, data)
+        if waiting:
+            _same(waiting[0], data)
+        else:
+            mine.ledger.note(self._contexts[place].digest, message)
+
+
+def _same(before: bytes, now: bytes) -> None:
+    if before != now:
+        raise Refused("the server deals other data than before under one name; the job ends here")

@@ -20,18 +20,15 @@ from secfc.kmeans.decoding import Decoder
 from secfc.kmeans.distances import Labels
 from secfc.kmeans.empties import fill_from_largest, ranks
 from secfc.kmeans.lloyd import Answer, Question, Step
-from secfc.kmeans.seeding import fold_separated
+from secfc.kmeans.seeding import choose, chosen_rows, fold_separated
 from secfc.privacy.sealed import server
-from secfc.privacy.sealed.messages import Message
-from secfc.privacy.sealed.messages import Outgoing as Said
-from secfc.privacy.sealed.questions import Answer as Found
-from secfc.privacy.sealed.questions import Inertia, Lloyd, Seed, trust
-from secfc.privacy.sealed.questions import Question as Asked
-from secfc.privacy.sealed.seeding import lowest_unchosen
-from secfc.privacy.sealed.server import ServerHalf
+from secfc.privacy.sealed.epochs import agree
+from secfc.privacy.sealed.messages import OF_MEMBERS, Message, Said
+from secfc.privacy.sealed.questions import Asked, Found, Inertia, Lloyd, Seed, trust
+from secfc.privacy.sealed.server import DealerHalf
 from secfc.protocol.parcels import Data, Whole, to_words
 from secfc.protocol.rounds import sealing
-from secfc.protocol.rounds.kinds import Outgoing, ServerExchange
+from secfc.protocol.rounds.kinds import Outgoing, ServerExchange, Void
 from secfc.protocol.rounds.sealing import CHECK, DONE, SEED, Detail
 from secfc.protocol.transfer import Gathered, Here, Sink
 
@@ -58,7 +55,7 @@ class SealedServer:
     def __init__(self, plan: Plan, rows: int, session: bytes, before: int) -> None:
         """`before`: epochs are numbered above it, so that a restarted server repeats no number."""
         self.plan, self.session = plan, session
-        self.terms = sealing.terms_of(plan, rows)
+        self.terms = plan.sealed(rows)
         self._epochs = before
         self._epoch: _Epoch | None = None
         self._near: Labels | None = None  # what the last comparison found, before empty clusters took rows
@@ -76,12 +73,14 @@ class SealedServer:
         self._epoch = None
         return True
 
-    def ask(self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int) -> ServerExchange:
-        if self._epoch is None or not self._epoch.agreed or not set(self.committee) <= set(responders):
+    def ask(
+        self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int, quickest: Sequence[int]
+    ) -> ServerExchange:
+        if self._epoch is None or not set(self.committee) <= set(responders):
             self._epochs += 1
-            members = responders[: self.terms.members]
+            members = tuple(sorted(quickest[: self.terms.members]))
             seeds = tuple(os.urandom(32) for _ in members)
-            self._epoch = _Epoch(self._epochs, tuple(members), server.Kept.of(self.terms), seeds)
+            self._epoch = _Epoch(self._epochs, members, server.Kept.of(self.terms), seeds)
         return _Exchange(self, self._epoch, question, responders, attempt, self._asked(self._epoch, question))
 
     def _asked(self, epoch: _Epoch, question: Question) -> list[Asked]:
@@ -100,25 +99,21 @@ class SealedServer:
         return [Lloyd(labels, sizes, columns, changed, trusted, question.step is Step.SEPARATE)]
 
     def _seeds(self, epoch: _Epoch, question: Question) -> list[Asked]:
-        chosen = np.argsort(np.where(question.labels >= 0, question.labels, len(question.labels)), kind="stable")
-        rows = tuple(chosen[: int(question.labels.max()) + 1].tolist())
-        before = [Seed(number, (row,)) for number, row in enumerate(rows[:-1]) if number >= len(epoch.seeded)]
-        if epoch.seeded != rows[: len(epoch.seeded)]:  # D² of other seeds: begin again
-            before = [Seed(number, (row,)) for number, row in enumerate(rows[:-1])]
-        bits = self.terms.draw_bits
-        points = (question.coins.below(question.draw, 1 << bits),) if question.draw else ()
-        return [*before, Seed(len(rows) - 1, rows[-1:], points, not question.draw)]
+        """The seeds that this epoch has not folded into D² yet, each by itself; then the candidates of the next one."""
+        rows = tuple(chosen_rows(question.labels))
+        seeds, candidates = rows[: question.settled], rows[question.settled :]
+        known = len(epoch.seeded) if epoch.seeded == seeds[: len(epoch.seeded)] else 0
+        before = [Seed(number, (row,)) for number, row in enumerate(seeds) if number >= known]
+        points = tuple(question.coins.below(draw, 1 << self.terms.draw_bits) for draw in question.draws)
+        return [*before, Seed(question.settled, candidates, points, not points)]
 
     def solved(self, epoch: _Epoch, question: Question, asked: Sequence[Asked], found: Found) -> Answer:
         """What the clustering above hears of it; a request that is answered moves the epoch on."""
-        labels, clusters = question.labels, len(question.sizes)
+        labels, clusters = question.labels, self.terms.clusters
         if self._ranks is None:
             self._ranks = ranks(question.coins, len(labels))
         if question.step is Step.SEED:
-            epoch.seeded = (*(row for row in np.argsort(np.where(labels >= 0, labels, len(labels)), kind="stable")),)[
-                : int(labels.max()) + 1
-            ]
-            return self._seeded(question, found, clusters)
+            return self._seeded(epoch, question, found)
         epoch.columns = frozenset(np.flatnonzero(question.sizes).tolist())
         if question.step is Step.MEASURE:
             return Answer(labels, Fraction(found.inertia if found.inertia is not None else 0))
@@ -129,15 +124,13 @@ class SealedServer:
         self._near, self._compared = found.labels.copy(), labels
         return Answer(fill_from_largest(found.labels, clusters, self._ranks))
 
-    def _seeded(self, question: Question, found: Found, clusters: int) -> Answer:
-        labels = question.labels
-        if not question.draw:
+    def _seeded(self, epoch: _Epoch, question: Question, found: Found) -> Answer:
+        if not question.draws:
             if found.labels is None:
                 raise JobFailed("sealed seeding ended without an assignment")
-            return Answer(fill_from_largest(found.labels, clusters, self._ranks))
-        row = found.rows[0] if found.rows else None
-        following = labels.copy()
-        following[lowest_unchosen(np.flatnonzero(labels >= 0).tolist()) if row is None else row] = labels.max() + 1
+            return Answer(fill_from_largest(found.labels, self.terms.clusters, self._ranks))
+        following = choose(question.labels, question.settled, found.winner or 0, found.rows)
+        epoch.seeded = tuple(chosen_rows(following)[: question.settled + 1])
         return Answer(following)
 
 
@@ -182,7 +175,7 @@ class _Exchange:
         self._half, self._epoch, self._question, self._responders = half, epoch, question, responders
         self._asked, self._place, self._attempt = asked, 0, attempt
         fields = [_fields(one) for one in asked]
-        self._detail = Detail(epoch.number, epoch.committee, tuple(fields))
+        self._detail = Detail(epoch.number, epoch.committee, tuple(fields), epoch.agreed)
         self._decoders = [Decoder(one.shape(half.terms), responders, None) for one in asked]
         self._uploads = {(j, sealing.upload_name(place)) for place in range(len(asked)) for j in responders}
         self._checks: dict[int, bytes] = {}
@@ -190,12 +183,13 @@ class _Exchange:
         self._taken: set[tuple[int, bytes]] = set()
         self._inbox: list[tuple[int, int, Message]] = []  # of members: which question, and what they say
         self._told: dict[int, list[Outgoing]] = {j: [] for j in responders}
-        self._running: ServerHalf | None = None
+        self._running: DealerHalf | None = None
         self._through: set[tuple[int, int]] = set()  # members that are through with a question
+        self._awaited: set[int] = set()
         self._done = False
-        if not epoch.agreed:
-            for place, client in enumerate(epoch.committee):
-                self._told[client].append(Outgoing(client, SEED, Whole(epoch.seeds[place])))
+        for place, client in enumerate(epoch.committee):
+            # in every attempt: whoever was cut off in the one before may not have it
+            self._told[client].append(Outgoing(client, SEED, Whole(epoch.seeds[place])))
 
     @property
     def detail(self) -> bytes:
@@ -215,10 +209,21 @@ class _Exchange:
             return Here()
         if (client, name) in self._uploads:
             return _Upload(self._decoders[_place_of(name)], client)
+        return self._sinks.setdefault((client, name), Gathered(self._most(client, name)))
+
+    def _most(self, client: int, name: bytes) -> int:
+        """How long a member's message may be. Raises Malformed for one that nobody makes in this attempt."""
         if client not in self._epoch.committee:
-            return None
-        most = 32 if name == CHECK else MOST_BYTES
-        return self._sinks.setdefault((client, name), Gathered(most))
+            raise Malformed("only members of the committee compare")
+        if name == CHECK:
+            return 32
+        if name[:1] == DONE and len(name) == 2:
+            place, most = name[1], 0
+        else:
+            (place, _), most = sealing.message_of(name, b"", OF_MEMBERS), MOST_BYTES
+        if place >= len(self._asked):
+            raise Malformed(f"a member compares for question {place + 1} of {len(self._asked)}")
+        return most
 
     def arrived(self, client: int, name: bytes) -> None:
         if (client, name) in self._uploads:
@@ -238,11 +243,20 @@ class _Exchange:
             self._inbox.append((self._epoch.committee.index(client), place, message))
 
     def missing(self) -> list[int]:
+        """Without the key the leader cannot upload, and no member gets it without the others' parts: whoever is late with
+        what needs no key is waited for first."""
         if self._done:
             return []
-        late = sorted({client for client, _ in self._uploads})
-        unsaid = [] if self._epoch.agreed else [j for j in self._epoch.committee if j not in self._checks]
-        return late or unsaid or list(self._epoch.committee)
+        committee = self._epoch.committee
+        late = {client for client, _ in self._uploads}
+        unsaid = [] if self._epoch.agreed else [j for j in committee if j not in self._checks]
+        return sorted((late - {min(committee)}) or late or unsaid or self._comparing() or committee)
+
+    def _comparing(self) -> set[int]:
+        """Members that the comparison waits for, as of its last work; a thread may be at the next."""
+        if self._awaited or self._running is None:
+            return self._awaited
+        return {j for j in self._epoch.committee if (j, self._place) not in self._through}
 
     def told(self, client: int) -> Sequence[Outgoing]:
         return self._told.get(client, ())
@@ -252,8 +266,9 @@ class _Exchange:
     def due(self) -> Callable[[], Any] | None:
         if self._done or not self._has_work():
             return None
-        inbox, self._inbox = self._inbox, []
-        return lambda: self._work(inbox)
+        now = [one for one in self._inbox if one[1] == self._place]  # members may be further than the server
+        self._inbox = [one for one in self._inbox if one[1] != self._place]
+        return lambda: self._work(now)
 
     def _has_work(self) -> bool:
         if not self._epoch.agreed:
@@ -261,7 +276,7 @@ class _Exchange:
         if self._running is not None and self._running.done:
             return self._all_through()
         begins = self._running is None and not any(_place_of(name) <= self._place for _, name in self._uploads)
-        return begins or (bool(self._inbox) and self._running is not None)
+        return begins or (self._running is not None and any(place == self._place for _, place, _ in self._inbox))
 
     def _all_through(self) -> bool:
         """Whether the next question may come: while seeding, members must have folded this one's rows."""
@@ -271,19 +286,15 @@ class _Exchange:
 
     def _work(self, inbox: list[tuple[int, int, Message]]) -> Any:
         """On a thread, one at a time. Returns what is to be told, and the answer once it is there."""
-        if not self._epoch.agreed and len(set(self._checks.values())) != 1:
-            return None  # the members do not have the same key: a new epoch
+        if not self._epoch.agreed and not agree(list(self._checks.values())):
+            return Void(self._epoch.committee, "the members of the committee do not agree on their key")
         self._epoch.agreed = True
         said: list[tuple[int, Said]] = []
         if self._running is None:
             said += [(self._place, one) for one in self._start()]
-        later = []
         for member, place, message in inbox:
-            if place != self._place or self._running is None:
-                later.append((member, place, message))
-            else:
+            if self._running is not None:
                 said += [(place, one) for one in self._running.take(member, message)]
-        self._inbox = [*later, *self._inbox]
         return said
 
     def _start(self) -> list[Said]:
@@ -299,22 +310,23 @@ class _Exchange:
             half.terms.rows,
         )
         decoder = self._decoders[self._place]
-        self._running = ServerHalf(half.terms, asked, context, self._epoch.seeds, self._epoch.kept)
+        self._running = DealerHalf(half.terms, asked, context, self._epoch.seeds, self._epoch.kept)
         said = self._running.begin()
         for first in range(0, half.terms.rows, _BLOCK):
             end = min(first + _BLOCK, half.terms.rows)
             said += self._running.feed(first, decoder.sums(first, end))
         return said
 
-    def worked(self, result: Any) -> Answer | None:
-        if result is None:
+    def worked(self, result: Any) -> Answer | Void | None:
+        if isinstance(result, Void):
             self._half.lost(self._epoch.committee[0])
-            raise JobFailed("the members of the committee do not agree on their key; start again")
+            return result
         for place, one in result:
             name = sealing.message_name(place, one.message)
             client = self._epoch.committee[one.to]
             self._told[client].append(Outgoing(client, name, sealing.body_of(one.message)))
         running = self._running
+        self._awaited = {self._epoch.committee[place] for place in running.awaited()} if running is not None else set()
         if running is None or not running.done or not self._all_through():
             return None
         self._epoch.kept, self._running = running.kept, None

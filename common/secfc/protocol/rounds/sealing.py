@@ -17,11 +17,13 @@ import numpy as np
 from secfc.agreement.plan import Plan
 from secfc.errors import Malformed
 from secfc.kmeans.distances import Labels
+from secfc.kmeans.seeding import chosen_rows
 from secfc.privacy import masks
 from secfc.privacy.sealed.context import Context
+from secfc.privacy.sealed.epochs import Epoch
 from secfc.privacy.sealed.messages import Kind, Message
-from secfc.privacy.sealed.questions import Inertia, Lloyd, Question, Seed
-from secfc.privacy.sealed.terms import Terms, draw_bits
+from secfc.privacy.sealed.questions import Asked, Inertia, Lloyd, Seed
+from secfc.protocol.messages import RoundRequest
 from secfc.protocol.parcels import Whole
 
 _NAME = struct.Struct(">BBHII")  # which question, kind, stage, chunk, step
@@ -31,25 +33,30 @@ SEED, DONE = b"S", b"D"  # what the server shares with a member; that a member i
 UPLOAD = b"U"  # for questions after the first
 
 
-def terms_of(plan: Plan, rows: int) -> Terms:
-    """The public parameters of a job's sealed steps."""
-    wishes = plan.wishes
-    bits = draw_bits(plan.field.modulus, wishes.max_rows, plan.unit) if wishes.seeding != "random" else 64
-    separation = wishes.seeding == "separation"
-    members = wishes.privacy + 1
-    return Terms(plan.field, rows, wishes.clusters, plan.unit, members, separation, True, bits)
+def committee_of(plan: Plan, request: RoundRequest) -> tuple[int, ...]:
+    """Who compares, as a request says. Raises Malformed unless these are t+1 distinct responders; of a request that is over
+    nothing is said."""
+    if request.past:
+        return ()
+    detail, wishes = Detail.from_bytes(request.detail), plan.wishes
+    Epoch(b"", plan.digest, detail.epoch, detail.committee).check(wishes.clients, wishes.privacy)
+    if not set(detail.committee) <= set(request.responders):
+        raise Malformed("a committee's members are among the responders")
+    return detail.committee
 
 
 @dataclass(frozen=True)
 class Detail:
-    """What a sealed request says besides, to everybody: who is on the committee in which epoch, and what is asked."""
+    """What a sealed request says besides, to everybody: who is on the committee in which epoch, what is asked, and whether
+    the server knows already that all members have one key."""
 
     epoch: int
     committee: tuple[int, ...]
     asked: tuple[dict[str, Any], ...]
+    agreed: bool = False
 
     def to_bytes(self) -> bytes:
-        fields = {"epoch": self.epoch, "committee": self.committee, "asked": self.asked}
+        fields = {"epoch": self.epoch, "committee": self.committee, "asked": self.asked, "agreed": self.agreed}
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
@@ -58,11 +65,12 @@ class Detail:
         try:
             fields = json.loads(data)
             committee = tuple(int(member) for member in fields["committee"])
-            return cls(int(fields["epoch"]), committee, tuple(dict(one) for one in fields["asked"]))
+            asked = tuple(dict(one) for one in fields["asked"])
+            return cls(int(fields["epoch"]), committee, asked, bool(fields["agreed"]))
         except (ValueError, KeyError, TypeError, RecursionError):
             raise Malformed("a sealed request does not say who compares what") from None
 
-    def questions(self, labels: Labels, columns: tuple[int, ...], clusters: int) -> list[Question]:
+    def questions(self, labels: Labels, columns: tuple[int, ...], clusters: int) -> list[Asked]:
         """What is asked, for an assignment of all rows."""
         try:
             return [_question(one, labels, columns, clusters) for one in self.asked]
@@ -81,12 +89,13 @@ def lloyd_fields(question: Lloyd) -> dict[str, Any]:
     return {"changed": changed, "doubted": "all" if every else doubted, "separate": question.separate}
 
 
-def _question(fields: dict[str, Any], labels: Labels, columns: tuple[int, ...], clusters: int) -> Question:
+def _question(fields: dict[str, Any], labels: Labels, columns: tuple[int, ...], clusters: int) -> Asked:
     if "seed" in fields:
-        rows = tuple(int(row) for row in fields["rows"])
-        if not rows or not all(0 <= row < len(labels) for row in rows):
+        rows, number = tuple(int(row) for row in fields["rows"]), int(fields["seed"])
+        known = chosen_rows(labels)  # what the client's guard has looked at
+        if not rows or rows not in (tuple(known[number : number + 1]), tuple(known[number:])):
             raise ValueError
-        return Seed(int(fields["seed"]), rows, tuple(int(point) for point in fields["points"]), bool(fields["finish"]))
+        return Seed(number, rows, tuple(int(point) for point in fields["points"]), bool(fields["finish"]))
     sizes = np.bincount(labels[labels >= 0], minlength=clusters).astype(np.int64)
     if "changed" not in fields:
         return Inertia(labels, sizes, columns)
@@ -96,7 +105,7 @@ def _question(fields: dict[str, Any], labels: Labels, columns: tuple[int, ...], 
     return Lloyd(labels, sizes, columns, changed, trusted, bool(fields["separate"]))
 
 
-def labels_of(question: Question, rows: int) -> Labels:
+def labels_of(question: Asked, rows: int) -> Labels:
     """The assignment whose columns a question asks for."""
     return question.labels(rows) if isinstance(question, Seed) else question.labels
 
@@ -112,7 +121,7 @@ def context_of(
     number: int,
     attempt: int,
     responders: Sequence[int],
-    question: Question,
+    question: Asked,
     rows: int,
 ) -> Context:
     """Everything that the streams of one question of one attempt are bound to."""
@@ -144,11 +153,11 @@ def message_name(place: int, message: Message) -> bytes:
     return _NAME.pack(place, _KINDS.index(message.kind), message.stage, message.chunk, message.step)
 
 
-def message_of(name: bytes, data: bytes) -> tuple[int, Message]:
-    """Which question a message is about, and the message."""
+def message_of(name: bytes, data: bytes, due: frozenset[Kind] = frozenset(Kind)) -> tuple[int, Message]:
+    """Which question a message is about, and the message. Raises Malformed unless it is of a kind that is due."""
     if len(name) != _NAME.size:
         raise Malformed("a sealed step has a name of 12 bytes")
     place, kind, stage, chunk, step = _NAME.unpack(name)
-    if kind >= len(_KINDS):
-        raise Malformed("a sealed step is of a kind this version does not know; install the same version everywhere")
+    if kind >= len(_KINDS) or _KINDS[kind] not in due:
+        raise Malformed("a sealed step is of a kind that is not due; install the same version everywhere")
     return place, Message(_KINDS[kind], stage, chunk, step, np.frombuffer(data, dtype=np.uint8))

@@ -13,7 +13,16 @@ from secfc.kmeans.lloyd import Answer, Question, solve
 from secfc.protocol import parcels
 from secfc.protocol.messages import RoundRequest
 from secfc.protocol.parcels import Data
-from secfc.protocol.rounds.kinds import SERVER, Holding, Lies, Outgoing, ServerExchange
+from secfc.protocol.rounds.kinds import (
+    SERVER,
+    ClientExchange,
+    ClientHalf,
+    Holding,
+    Lies,
+    Outgoing,
+    ServerExchange,
+    ServerHalf,
+)
 
 MakeDecoder = Callable[[Plan, Shape, Sequence[int]], Decoder]
 Upload = Callable[[Holding, CodedClusters, Shape, RoundRequest], Words]
@@ -39,7 +48,7 @@ class _Upload:
         self._decoder.advance(self._distances)
 
 
-class _Exchange:
+class _Exchange(ServerExchange):
     """One attempt at the server."""
 
     def __init__(self, question: Question, decoder: Decoder, distances: Distances, liars_left: int) -> None:
@@ -58,9 +67,6 @@ class _Exchange:
     def missing(self) -> list[int]:
         return [j for j in self._responders if j not in self._here]  # one that has no word to send says so
 
-    def told(self, client: int) -> Sequence[Outgoing]:
-        return ()
-
     def due(self) -> Callable[[], Answer | Lies] | None:
         if self._handed or self.missing():
             return None
@@ -75,40 +81,31 @@ class _Exchange:
         self._decoder.finish(self._distances)
         return solve(self._question, self._distances)
 
-    def worked(self, result: Answer | Lies) -> Answer | Lies:
-        return result
-
     @property
     def columns(self) -> tuple[int, ...]:
         return self._question.columns
-
-    @property
-    def detail(self) -> bytes:
-        return b""
 
     @property
     def upload_bytes(self) -> int:
         return 8 * self._decoder.shape.layout.words * len(self._responders)
 
 
-class UploadsServer:
+class UploadsServer(ServerHalf):
     """Distances of all rows to all clusters; columns of clusters that did not change stay from earlier requests."""
 
     def __init__(self, plan: Plan, rows: int, decoder: MakeDecoder) -> None:
         self._plan, self._decoder = plan, decoder
-        self._distances = Distances(plan.field, rows, plan.wishes.clusters)
+        self._distances = Distances(plan.field, rows, 0)
 
-    committee: tuple[int, ...] = ()
-
-    def lost(self, client: int) -> bool:
-        return False
-
-    def ask(self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int) -> ServerExchange:
+    def ask(
+        self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int, quickest: Sequence[int]
+    ) -> ServerExchange:
+        self._distances.resize(len(question.sizes))
         shape = self._plan.shape(len(question.labels), question.sizes, question.columns)
         return _Exchange(question, self._decoder(self._plan, shape, responders), self._distances, liars_left)
 
 
-class _Answering:
+class _Answering(ClientExchange):
     """One attempt at a responder."""
 
     def __init__(self, make: Callable[[], Words]) -> None:
@@ -117,25 +114,13 @@ class _Answering:
     def begin(self) -> Sequence[Outgoing]:
         return [Outgoing(SERVER, b"", parcels.of_words(self._make()))]
 
-    def sink(self, sender: int, name: bytes) -> None:
-        return None
 
-    def take(self, sender: int, name: bytes) -> Sequence[Outgoing]:
-        return ()
-
-
-class UploadsClient:
+class UploadsClient(ClientHalf):
     """Coded centres that follow the assignment, and coded distances to them."""
 
     def __init__(self, holding: Holding, upload: Upload) -> None:
         self._holding, self._upload = holding, upload
-        self._clusters = CodedClusters(holding.coded, holding.plan.wishes.clusters)
-
-    def committee(self, request: RoundRequest) -> tuple[int, ...]:
-        return ()
-
-    def note(self, request: RoundRequest) -> bytes:
-        return b""
+        self._clusters = CodedClusters(holding.coded, holding.plan.slots)
 
     def answer(self, request: RoundRequest, labels: Labels) -> _Answering:
         return _Answering(lambda: self._made(request, labels))

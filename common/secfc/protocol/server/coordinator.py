@@ -42,13 +42,13 @@ from secfc.protocol.effects import Arrived, Effects, Started, Tick, Worked
 from secfc.protocol.messages import Phase, line
 from secfc.protocol.parcels import Parcel
 from secfc.protocol.server import records
-from secfc.protocol.server.inputs import Followed, Input, Joined, Reported, Stopped, Unfollowed
-from secfc.protocol.server.job import Deadlines, Job, Member
+from secfc.protocol.server.asking import Attempt
+from secfc.protocol.server.inputs import CalledOff, Followed, Input, Joined, Reported, Unfollowed
+from secfc.protocol.server.job import Deadlines, Member, ServerJob
 from secfc.protocol.server.news import Cursor, news, waiting
 from secfc.protocol.server.phases.base import Failed, JobPhase
 from secfc.protocol.server.phases.opening import Joining
 from secfc.protocol.server.phases.rounds import Finished, RoundsPhase
-from secfc.protocol.server.rounds import Attempt
 from secfc.protocol.server.snapshot import Snapshot, snapshot
 from secfc.protocol.transfer import Here, Sink
 
@@ -74,7 +74,7 @@ class Coordinator:
         """`kept`: what an earlier process of this server was told to keep. `verify` raises unless a statement is signed by
         the certificate of the client it names."""
         members = {name: Member() for name in federation.roster}
-        self.job = Job(federation, plan, verify, deadlines or Deadlines(), members)
+        self.job = ServerJob(federation, plan, verify, deadlines or Deadlines(), members)
         self._kept = dict(kept or {})
         self._phase: JobPhase = Joining(self.job, now)
         self.phase_seconds: dict[str, float] = {}
@@ -97,7 +97,7 @@ class Coordinator:
     @property
     def attempt(self) -> Attempt | None:
         """What is asked now."""
-        return self._phase.rounds.attempt if self._phase.rounds is not None else None
+        return self._phase.asking.attempt if self._phase.asking is not None else None
 
     @property
     def changes(self) -> int:
@@ -144,7 +144,7 @@ class Coordinator:
                     return self._started(now, out)
                 except (ValueError, KeyError, TypeError, IndexError):
                     raise ConfigError(_INCOMPLETE) from None
-            case Stopped():
+            case CalledOff():
                 return self._phase.fail(given.error, now)
             case _:
                 following = self._told(given, now, out)
@@ -168,10 +168,10 @@ class Coordinator:
                 if member.instance == given.instance:
                     member.connected, member.seen = False, now
             case Reported():
-                member = self.job.process(given.sender, given.instance)
+                self.job.process(given.sender, given.instance)
                 if isinstance(given.report, messages.Unreachable) and given.report.peer not in self.job.members:
                     raise Malformed("the unreachable client is not in the roster")
-                return self._phase.reported(given.sender, member, given.report, now, out)
+                return self._phase.reported(given.sender, given.report, now, out)
             case Worked():
                 return self._worked(given, now, out)
         return None
@@ -199,7 +199,7 @@ class Coordinator:
         if isinstance(self._phase, Joining):
             if join.begun:
                 raise NoSuchJob("a new job begins here, and your secrets have served another")
-            self._phase.joined(sender, member, introduction, out)
+            self._phase.joined(sender, introduction)
         elif member.introduction is None or not self._same(member.introduction, introduction):
             if member.done:
                 raise OutOfTurn(f"this job is finished and {sender} has its labels; a new one needs secfc-server --new")
@@ -228,7 +228,10 @@ class Coordinator:
         member.seen = now
         if not whole or (given.total and sink.received == before):
             return None
-        self.job.touch()
+        if (
+            self.phase is not Phase.ROUNDS
+        ):  # in which nobody is told who has answered: every follower would be woken for nothing
+            self.job.touch()
         return self._phase.arrived(given, sink, now, out)
 
     def _sink(self, sender: str, parcel: Parcel) -> Sink:
@@ -267,10 +270,9 @@ class Coordinator:
         while phase is not None and (following := phase.begin(now, Effects())) is not None:
             phase = following
         for value in records.below(kept, "opened").values():
-            if phase is not None and phase.aligned is not None:
+            if phase is not None and phase.union is not None:
                 phase = (
-                    phase.worked(Worked(("open", phase.aligned.step), records.aligned_from(value)), now, Effects())
-                    or phase
+                    phase.worked(Worked(("open", phase.union.step), records.shown_from(value)), now, Effects()) or phase
                 )
         if "state" not in kept or phase is None or phase.phase is not Phase.SHARING:
             return phase
@@ -279,8 +281,8 @@ class Coordinator:
         done = [records.record_from(value) for value in records.below(kept, "record").values()]
         if [record.number for record in done] != list(range(1, state.number)):
             raise ConfigError(_INCOMPLETE)
-        if rounds.rounds is not None:
-            rounds.rounds.records = done
+        if rounds.asking is not None:
+            rounds.asking.records = done
         ended = rounds.begin(now, out)
         if isinstance(ended, Finished):
             for kind in ("published", "centers"):

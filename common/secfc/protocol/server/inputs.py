@@ -43,10 +43,10 @@ class Reported:
 
 
 @dataclass(frozen=True)
-class Stopped:
+class CalledOff:
     """Somebody calls the job off, or this machine cannot go on with it."""
 
     error: SecfcError
 
 
-Input = Started | Tick | Arrived | Worked | Joined | Followed | Unfollowed | Reported | Stopped
+Input = Started | Tick | Arrived | Worked | Joined | Followed | Unfollowed | Reported | CalledOff

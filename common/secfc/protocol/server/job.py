@@ -12,7 +12,6 @@ from secfc.kmeans.coins import Coins
 from secfc.kmeans.lloyd import Clustering
 from secfc.privacy.leakage import Leakage
 from secfc.protocol import messages, start
-from secfc.protocol.server.rounds import Attempt, RoundRecord
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Met:
 
 
 @dataclass
-class Job:
+class ServerJob:
     """See the module's docstring. `verify` raises unless a statement is signed by the certificate of the client it names."""
 
     federation: Federation
@@ -74,12 +73,7 @@ class Job:
     liars: tuple[str, ...] = ()  # found and left out: they get assignments and labels, and are asked nothing
     verified: bool = False  # whether all shares were found to fit together
     carried: tuple[bytes, Leakage] | None = None  # what these share sets have told before
-    clustering: Callable[[int], Clustering] | None = (
-        None  # for so many rows, in place of the job's seeding; in one process
-    )
-    finished: Callable[[Attempt, Clustering, RoundRecord], None] | None = (
-        None  # is shown every finished request; likewise
-    )
+    clustering: Callable[[int], Clustering] | None = None  # for so many rows, if not the job's own; in one process
     changes: int = 0  # grows with everything a follower may want to know
 
     def touch(self) -> None:

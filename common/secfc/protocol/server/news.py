@@ -8,8 +8,7 @@ from secfc.errors import SecfcError, Unavailable, told
 from secfc.protocol import messages, parcels, transfer
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
-from secfc.protocol.server import rounds
-from secfc.protocol.server.job import Member
+from secfc.protocol.server.asking import Asking, Attempt, told_parcel
 from secfc.protocol.server.phases.base import Failed, JobPhase
 from secfc.protocol.server.phases.rounds import Finished, RoundsPhase
 
@@ -50,13 +49,12 @@ def news(phase: JobPhase, sender: str, cursor: Cursor, now: float) -> list[messa
     if phase.tossed is not None and phase.phase is not Phase.SHARING and not cursor.reveals:
         cursor.reveals = True
         out.append(messages.Reveals(tuple(member.coin for member in phase.job.members.values())))
-    if phase.rounds is not None:
-        out += _of_rounds(phase, phase.rounds, sender, cursor, now)
+    if phase.asking is not None:
+        out += _of_rounds(phase, phase.asking, sender, cursor, now)
     if isinstance(phase, Finished) and not cursor.ended:
         cursor.ended = True
         out.append(phase.told())
-    now_waiting = waiting(phase, sender)
-    if (phase.phase in _BEFORE_ROUNDS or phase.short) and now_waiting != cursor.waiting:
+    if (phase.phase in _BEFORE_ROUNDS or phase.short) and (now_waiting := waiting(phase, sender)) != cursor.waiting:
         cursor.waiting = now_waiting
         out.append(now_waiting)
     return out
@@ -77,43 +75,40 @@ def _agreements(phase: JobPhase, receiver: str) -> messages.Agreements:
 def _opened(phase: JobPhase, cursor: Cursor) -> list[messages.Event]:
     """What was opened while IDs were aligned."""
     out: list[messages.Event] = []
-    if phase.aligned is None or phase.met is None:
+    if phase.union is None or phase.met is None:
         return out
-    for step in range(cursor.opened, phase.aligned.step):
-        shown = phase.aligned.opened[step]
+    for step in range(cursor.opened, phase.union.step):
+        shown = phase.union.opened[step]
         data = shown.ids.astype("<u8").tobytes()
-        out += rounds.told(phase.met.session, Kind.OPENED, (step, shown.left), data)
-    cursor.opened = phase.aligned.step
+        out += told_parcel(phase.met.session, Kind.OPENED, (step, shown.left), data)
+    cursor.opened = phase.union.step
     return out
 
 
-def _of_rounds(
-    phase: JobPhase, machine: rounds.Rounds, sender: str, cursor: Cursor, now: float
-) -> list[messages.Event]:
+def _of_rounds(phase: JobPhase, machine: Asking, sender: str, cursor: Cursor, now: float) -> list[messages.Event]:
     out: list[messages.Event] = []
     if phase.met is None:
         return out
-    asking = isinstance(phase, RoundsPhase) and machine.attempt is not None
-    if isinstance(phase, RoundsPhase) and asking and machine.version > 1 and not cursor.began:
+    attempt = machine.attempt if isinstance(phase, RoundsPhase) else None
+    if isinstance(phase, RoundsPhase) and attempt is not None and machine.version > 1 and not cursor.began:
         out += phase.beginning()
         cursor.began, cursor.version = True, 1
     if cursor.version != machine.version:
         out += machine.assignment(phase.met.session, cursor.version)
         cursor.version = machine.version
-    member: Member = phase.job.members[sender]
-    if not asking or member.held is None or machine.attempt is None:  # one that has restarted first takes up its shares
+    if attempt is None or phase.job.members[sender].held is None:  # one that has restarted first takes up its shares
         return out
-    if machine.attempt.name != cursor.asked:
-        left = phase.job.deadlines.round - (now - machine.attempt.started)
+    if attempt.name != cursor.asked:
+        left = phase.job.deadlines.round - (now - attempt.started)
         request = machine.request(left)
         if request is None:
             return out
         out.append(request)
-        cursor.asked, cursor.began, cursor.steps = machine.attempt.name, True, 0
-    return out + _steps(phase.met.session, machine.attempt, phase.job.index(sender), cursor)
+        cursor.asked, cursor.began, cursor.steps = attempt.name, True, 0
+    return out + _steps(phase.met.session, attempt, phase.job.index(sender), cursor)
 
 
-def _steps(session: bytes, attempt: rounds.Attempt, client: int, cursor: Cursor) -> list[messages.Event]:
+def _steps(session: bytes, attempt: Attempt, client: int, cursor: Cursor) -> list[messages.Event]:
     """Further messages of the attempt to this client."""
     out: list[messages.Event] = []
     for one in attempt.exchange.told(client)[cursor.steps :]:

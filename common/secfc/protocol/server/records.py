@@ -18,8 +18,8 @@ from secfc.kmeans.lloyd import Question, State
 from secfc.privacy import masks
 from secfc.protocol import messages
 from secfc.protocol.parcels import Kind
-from secfc.protocol.server.alignment import Shown
-from secfc.protocol.server.rounds import RoundRecord, told
+from secfc.protocol.server.asking import RequestRecord, told_parcel
+from secfc.protocol.server.unionsums import Shown
 
 _BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature", "features")
 
@@ -43,11 +43,11 @@ def agreed_from(value: bytes) -> messages.Agreed:
     return messages.Agreed(bytes.fromhex(fields["signature"]), tuple(map(bytes.fromhex, fields["proofs"])))
 
 
-def aligned_to(shown: Shown) -> bytes:
+def shown_to(shown: Shown) -> bytes:
     return shown.left.to_bytes(8, "little") + shown.ids.astype("<u8").tobytes()
 
 
-def aligned_from(value: bytes) -> Shown:
+def shown_from(value: bytes) -> Shown:
     ids = np.frombuffer(value[8:], dtype="<u8").astype(np.uint64).reshape(-1, 2)
     return Shown(int.from_bytes(value[:8], "little"), ids)
 
@@ -62,13 +62,13 @@ def state_from(value: bytes) -> State:
     return State(**json.loads(value[4:end]), labels=np.frombuffer(value[end:], dtype="<i4").astype(np.int32))
 
 
-def record_to(record: RoundRecord) -> bytes:
+def record_to(record: RequestRecord) -> bytes:
     return _text(asdict(record))
 
 
-def record_from(value: bytes) -> RoundRecord:
+def record_from(value: bytes) -> RequestRecord:
     fields = json.loads(value)
-    return RoundRecord(**(fields | {"responders": tuple(fields["responders"])}))
+    return RequestRecord(**(fields | {"responders": tuple(fields["responders"])}))
 
 
 def names_to(names: Sequence[str]) -> bytes:
@@ -87,12 +87,12 @@ def below(kept: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
     return {key.removeprefix(folder + "/"): kept[key] for key in sorted(kept) if key.startswith(folder + "/")}
 
 
-def beginning(session: bytes, first: Question, clusters: int, responders: tuple[int, ...]) -> list[messages.Event]:
+def beginning(session: bytes, first: Question, slots: int, responders: tuple[int, ...]) -> list[messages.Event]:
     """A job's first request as it was asked, with its assignment."""
-    data = assignments.encode(first.labels, clusters)
+    data = assignments.encode(first.labels, slots)
     digest = masks.assignment_digest(first.labels.astype("<i4").tobytes())
     request = messages.RoundRequest(1, 1, responders, first.columns, digest, 1.0, past=True)
-    return [*told(session, Kind.ASSIGNMENT, (1, 0), data), request]
+    return [*told_parcel(session, Kind.ASSIGNMENT, (1, 0), data), request]
 
 
 def _text(fields: dict[str, Any]) -> bytes:

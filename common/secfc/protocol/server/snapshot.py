@@ -12,9 +12,9 @@ from secfc.agreement.plan import Plan
 from secfc.errors import SecfcError
 from secfc.kmeans.distances import Labels
 from secfc.protocol.messages import Held, Phase
+from secfc.protocol.server.asking import RequestRecord
 from secfc.protocol.server.job import Member
 from secfc.protocol.server.phases.base import Failed, JobPhase
-from secfc.protocol.server.rounds import RoundRecord
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Outcome:
 
     @property
     def sizes(self) -> list[int]:
-        """Rows of every cluster."""
+        """Rows of every cluster; while seeding, candidates beyond the last cluster are left out."""
         counts: list[int] = np.bincount(self.labels[self.labels >= 0], minlength=self.clusters).tolist()
-        return counts
+        return counts[: self.clusters]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Snapshot:
     clients: tuple[Client, ...]
     broken_links: tuple[str, ...]
     seed: bytes | None  # of the start: with it anybody can repeat the job centrally
-    records: tuple[RoundRecord, ...]
+    records: tuple[RequestRecord, ...]
     outcome: Outcome | None
 
     @property
@@ -100,7 +100,7 @@ def snapshot(phase: JobPhase, phase_seconds: Mapping[str, float], now: float) ->
         clients=tuple(_client(phase, name, member, missing) for name, member in job.members.items()),
         broken_links=tuple(job.broken_links()),
         seed=job.coins(phase.tossed).seed if phase.tossed is not None else None,
-        records=tuple(phase.rounds.records) if phase.rounds is not None else (),
+        records=tuple(phase.asking.records) if phase.asking is not None else (),
         outcome=_outcome(phase),
     )
 
@@ -114,7 +114,7 @@ def _client(phase: JobPhase, name: str, member: Member, missing: tuple[str, ...]
         joined=introduction is not None,
         connected=member.connected,
         held=member.held,
-        checked=phase.rounds is not None or (phase.phase is Phase.CHECKING and name not in missing),
+        checked=phase.asking is not None or (phase.phase is Phase.CHECKING and name not in missing),
         done=member.done,
         liar=name in phase.job.liars,
         uploaded_bytes=member.uploaded_bytes,
@@ -122,7 +122,7 @@ def _client(phase: JobPhase, name: str, member: Member, missing: tuple[str, ...]
 
 
 def _outcome(phase: JobPhase) -> Outcome | None:
-    machine = phase.rounds
+    machine = phase.asking
     if machine is None:
         return None
     clustering, leakage = machine.clustering, machine.leakage

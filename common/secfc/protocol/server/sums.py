@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from secfc.coding.field import Layout, Words
-from secfc.protocol.transfer import Residues
+from secfc.protocol.transfer import GatheredWords
 
 
 class Parts:
@@ -11,12 +11,12 @@ class Parts:
 
     def __init__(self, layout: Layout, clients: int) -> None:
         self._layout, self._clients = layout, clients
-        self._here: dict[int, Residues] = {}
+        self._here: dict[int, GatheredWords] = {}
         self._taken = False
 
-    def sink(self, client: int) -> Residues | None:
+    def sink(self, client: int) -> GatheredWords | None:
         """Where a client's part goes; None once all were handed out."""
-        return None if self._taken else self._here.setdefault(client, Residues(self._layout))
+        return None if self._taken else self._here.setdefault(client, GatheredWords(self._layout))
 
     def missing(self) -> list[int]:
         """Whose part is not complete."""

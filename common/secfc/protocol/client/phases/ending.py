@@ -12,7 +12,7 @@ from secfc.privacy.gathering import REFUSAL, Gathering
 from secfc.privacy.identifiers import Ids
 from secfc.protocol import messages
 from secfc.protocol.client.phases.base import ClientPhase, Ended
-from secfc.protocol.client.phases.sharing import Follows, Holds
+from secfc.protocol.client.phases.following import Follows, Holds
 from secfc.protocol.client.site import Desk
 from secfc.protocol.effects import Effects, Send, Work, Worked
 from secfc.protocol.messages import Phase
@@ -144,7 +144,7 @@ class Ending(Holds):
 
     def _conclude(self, gathering: Gathering, now: float, out: Effects) -> ClientPhase | None:
         try:
-            opened = gathering.opened()
+            opened = gathering.opened_centers()
         except (JobFailed, PeerError) as error:
             out.say(str(error), level=30)
         else:
@@ -162,68 +162,47 @@ class Ending(Holds):
         return None  # the server has nothing more to say that matters
 
 
-class Goodbye(Holds):
-    """Tell the server that our labels are written, for a while also to one that is just restarting."""
+class Farewell(ClientPhase):
+    """What is left when the labels are written: the IDs, if they are published, then "done"; for a while also to a server
+    that is just restarting."""
 
     phase = Phase.FINISHED
 
-    def __init__(self, desk: Desk, now: float, before: Holds, publishes: Ids | None) -> None:
-        super().__init__(desk, now, before.met, before.table, before.published)
-        self._farewell = Farewell(desk, now, self.session, publishes)
-
-    def begin(self, now: float, out: Effects) -> ClientPhase | None:
-        self._farewell.say(now)
-        return None
-
-    def told(self, event: messages.Event, now: float, out: Effects) -> ClientPhase | None:
-        if isinstance(event, messages.Roster):  # we have joined once more
-            self._farewell.say(now)
-        return None
-
-    def sent(self, send: Send, now: float, out: Effects) -> ClientPhase | None:
-        return self._farewell.sent(send, now, out)
-
-    def unsent(self, send: Send, error: SecfcError, now: float, out: Effects) -> ClientPhase | None:
-        return self._farewell.unsent(send, error, now, out)
-
-    def tick(self, now: float, out: Effects) -> ClientPhase | None:
-        return self._farewell.tick(now, out)
-
-
-class Farewell:
-    """What is left when the labels are written: the IDs, if they are published, then "done"."""
-
-    def __init__(self, desk: Desk, now: float, session: bytes, publishes: Ids | None) -> None:
-        self._desk, self._since, self._session, self._ids = desk, now, session, publishes
-        self._told = publishes is None
+    def _leave(self, session: bytes, publishes: Ids | None) -> None:
+        self._parcel, self._ids, self._told = Parcel(session, Kind.IDS), publishes, publishes is None
         self._reason = "there was no time left"
 
-    def say(self, now: float) -> None:
+    def _say(self, now: float) -> None:
         if self._told or self._ids is None:
-            self._desk.report(messages.Done(), now)
+            self.desk.report(messages.Done(), now)
             return
         data = self._ids[identifiers.order(self._ids)].astype("<u8").tobytes()
-        parcel = Parcel(self._session, Kind.IDS)
-        self._desk.outbox.post(Send(SERVER, parcel, Whole(data), patient=False), now)
+        self.desk.outbox.post(Send(SERVER, self._parcel, Whole(data), patient=False), now)
+
+    def told(self, event: messages.Event, now: float, out: Effects) -> ClientPhase | None:
+        if isinstance(event, messages.Roster):  # we have joined, or joined once more
+            self._say(now)
+        return None
 
     def sent(self, send: Send, now: float, out: Effects) -> ClientPhase | None:
         if isinstance(send.message, Parcel) and send.message.kind is Kind.IDS:
             self._told = True
             out.say("our IDs are published", rows=0 if self._ids is None else len(self._ids))
-            self.say(now)
+            self._say(now)
         if isinstance(send.message, messages.Done):
-            return Ended(self._desk, now, None, Phase.FINISHED)
+            return Ended(self.desk, now, None, Phase.FINISHED)
         return None
 
     def unsent(self, send: Send, error: SecfcError, now: float, out: Effects) -> ClientPhase | None:
         self._reason = str(error)
-        ours = isinstance(send.message, messages.Done) or send.message == Parcel(self._session, Kind.IDS)
-        if ours and isinstance(error, OutOfTurn):  # a server that has restarted wants us to join first
-            self._desk.redial = True
+        if (isinstance(send.message, messages.Done) or send.message == self._parcel) and isinstance(
+            error, OutOfTurn
+        ):  # a server that has restarted wants us to join first
+            self.desk.redial = True
         return None
 
     def tick(self, now: float, out: Effects) -> ClientPhase | None:
-        if now - self._since <= GOODBYE_SECONDS:
+        if now - self.since <= GOODBYE_SECONDS:
             return None
         if not self._told:
             raise Unavailable(
@@ -231,35 +210,31 @@ class Farewell:
                 "and the same command again"
             )
         out.say("the server does not know that we are done", level=30, reason=self._reason)
-        return Ended(self._desk, now, None, Phase.FINISHED, untold=True)
+        return Ended(self.desk, now, None, Phase.FINISHED, untold=True)
 
 
-class Leaving(ClientPhase):
+class Goodbye(Farewell, Holds):
+    """Tell the server that our labels are written."""
+
+    def __init__(self, desk: Desk, now: float, before: Holds, publishes: Ids | None) -> None:
+        Holds.__init__(self, desk, now, before.met, before.table, before.published)
+        self._leave(self.session, publishes)
+
+    def begin(self, now: float, out: Effects) -> ClientPhase | None:
+        self._say(now)
+        return None
+
+
+class Leaving(Farewell):
     """An earlier process wrote the labels: a server that waits to hear it is told. One that runs another job is not."""
-
-    phase = Phase.FINISHED
 
     def __init__(self, desk: Desk, now: float, session: bytes, publishes: Ids | None) -> None:
         super().__init__(desk, now)
-        self._farewell = Farewell(desk, now, session, publishes)
-
-    def told(self, event: messages.Event, now: float, out: Effects) -> ClientPhase | None:
-        if isinstance(event, messages.Roster):
-            self._farewell.say(now)
-        return None
-
-    def arrived(self, sender: str, parcel: Parcel, sink: Sink, now: float, out: Effects) -> ClientPhase | None:
-        return None
-
-    def sent(self, send: Send, now: float, out: Effects) -> ClientPhase | None:
-        return self._farewell.sent(send, now, out)
-
-    def unsent(self, send: Send, error: SecfcError, now: float, out: Effects) -> ClientPhase | None:
-        return self._farewell.unsent(send, error, now, out)
+        self._leave(session, publishes)
 
     def tick(self, now: float, out: Effects) -> ClientPhase | None:
         try:
-            following = self._farewell.tick(now, out)
+            following = super().tick(now, out)
         except Unavailable as error:
             return Ended(self.desk, now, error, Phase.FINISHED)
         return Ended(self.desk, now, None, Phase.FINISHED) if following is not None else None

@@ -7,21 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from secfc.agreement.federation import SERVER
-from secfc.agreement.policy import FILE
 from secfc.coding.field import Words
-from secfc.errors import JobFailed, OutOfTurn, Refused, SecfcError, Unavailable
+from secfc.errors import JobFailed, OutOfTurn, SecfcError, Unavailable
 from secfc.kmeans.distances import Labels
 from secfc.privacy import verification
 from secfc.protocol import messages, parcels
 from secfc.protocol.client.phases.base import ClientPhase
-from secfc.protocol.client.phases.sharing import Follows
+from secfc.protocol.client.phases.following import Follows
 from secfc.protocol.client.site import Desk
 from secfc.protocol.effects import Effects, Send, Work, Worked
 from secfc.protocol.messages import Phase, RoundRequest
 from secfc.protocol.parcels import Kind, Parcel, Whole, of_words
 from secfc.protocol.rounds import kind_of, kinds
 from secfc.protocol.rounds.kinds import ClientExchange, Holding, Outgoing
-from secfc.protocol.transfer import Here, Sink
+from secfc.protocol.transfer import Sink
 
 REJOIN_SECONDS = 1.0
 _HEAD = len(parcels.attempt_name(0, 0))
@@ -122,15 +121,13 @@ class Rounds(Follows):
         return self._half.note(request)
 
     def _checked(self, request: RoundRequest) -> Labels:
-        """As before; raises Refused unless our policy lets these compare: with the server, one of them sees all distances."""
         labels, site = super()._checked(request), self.desk.site
-        allowed = site.guard.policy.committee
-        names = [site.federation.roster[j] for j in self._half.committee(request) if j < site.federation.n]
-        if allowed and (others := [name for name in names if name not in allowed]):
-            raise Refused(f"{FILE}: committee = {', '.join(allowed)}, but {', '.join(others)} would compare")
         name = (request.number, request.attempt)
-        asked = site.index in request.responders and not request.past
-        if asked and (self._exchange is None or self._exchange[0] != name):  # its first messages may come at once
+        if request.past or (self._exchange is not None and self._exchange[0] == name):
+            return labels
+        self._exchange = None  # what was asked before is over, whoever is asked now
+        self.desk.outbox.cancel(_of_round)
+        if site.index in request.responders:  # its first messages may come at once
             self._exchange = name, self._half.answer(request, labels)
         return labels
 
@@ -138,13 +135,14 @@ class Rounds(Follows):
         name = (request.number, request.attempt)
         if self._exchange is None or self._exchange[0] != name:  # a newer attempt has come meanwhile
             return tuple
-        self.desk.outbox.cancel(lambda send: _of_round(send) and parcels.attempt_of(send.message.name) != name)
         return self._exchange[1].begin
 
     def answered(self, request: RoundRequest, made: Sequence[Outgoing], seconds: float, now: float) -> None:
         self._post((request.number, request.attempt), made, seconds, now)
 
     def _post(self, name: tuple[int, int], made: Sequence[Outgoing], seconds: float, now: float) -> None:
+        if self._exchange is None or self._exchange[0] != name:
+            return
         roster = self.desk.site.federation.roster
         for one in made:
             first = one.to == kinds.SERVER and not one.name
@@ -156,12 +154,9 @@ class Rounds(Follows):
     def sink(self, sender: str, parcel: Parcel) -> Sink | None:
         if parcel.kind is not Kind.STEP:
             return super().sink(sender, parcel)
-        found: Sink | None = None
-        if self._exchange is not None and parcels.attempt_of(parcel.name) == self._exchange[0]:
-            found = self._exchange[1].sink(self._number(sender), parcel.name[_HEAD:])
-        return (
-            Here() if found is None and sender == SERVER else found
-        )  # of an attempt that is over, or that we cannot answer
+        if self._exchange is None or parcels.attempt_of(parcel.name) != self._exchange[0]:
+            return None
+        return self._exchange[1].sink(self._number(sender), parcel.name[_HEAD:])
 
     def _number(self, sender: str) -> int:
         return kinds.SERVER if sender == SERVER else self.desk.site.peer(sender)
@@ -177,7 +172,7 @@ class Rounds(Follows):
         following = super().worked(given, now, out)
         if given.name == ("verify",):
             self._verified(given.result, now, out)
-        elif given.name[0] == "step" and self._exchange is not None and given.name[1] == self._exchange[0]:
+        elif given.name[0] == "step":
             self._post(given.name[1], given.result, given.seconds, now)
         return following
 

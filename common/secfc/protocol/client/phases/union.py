@@ -11,11 +11,11 @@ from secfc.errors import JobFailed, Malformed, WrongSender
 from secfc.framing import framed
 from secfc.privacy import confirming
 from secfc.protocol import messages, parcels
-from secfc.protocol.client.alignment import Alignment, Opened
 from secfc.protocol.client.phases.base import ClientPhase, Ended, Seated
 from secfc.protocol.client.phases.sharing import begin_sharing
 from secfc.protocol.client.site import SHARE_SECONDS, Desk, Met
 from secfc.protocol.client.stages import Patience
+from secfc.protocol.client.unionstages import OpenedSum, UnionStages
 from secfc.protocol.effects import Effects, Send, Work, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel, Whole, of_words
@@ -35,7 +35,7 @@ class Union(Seated):
         site = desk.site
         share_sets = [member.share_set for member in met.members]
         known = [bytes.fromhex(digest) for digest in desk.past.opened]
-        self._alignment = Alignment(
+        self._union = UnionStages(
             site.plan,
             site.index,
             site.federation.roster,
@@ -49,7 +49,7 @@ class Union(Seated):
         self._patience = Patience(max(SHARE_SECONDS, site.patience), now)
 
     def begin(self, now: float, out: Effects) -> ClientPhase | None:
-        self.desk.deliver(self._alignment.stage.begin(self.desk.resumed, out), now)
+        self.desk.deliver(self._union.stage.begin(self.desk.resumed, out), now)
         return None
 
     def again(self, now: float, out: Effects) -> None:
@@ -60,18 +60,18 @@ class Union(Seated):
         site = self.desk.site
         match parcel.kind:
             case Kind.OPENED if sender == SERVER:
-                return self._alignment.sink(parcel.name)
+                return self._union.sink(parcel.name)
             case Kind.SHARES:
-                return self._alignment.stage.sink(site.peer(sender), parcel.name)
-            case Kind.WANTED if parcel.name == self._alignment.stage.id:
+                return self._union.stage.sink(site.peer(sender), parcel.name)
+            case Kind.WANTED if parcel.name == self._union.stage.id:
                 return Gathered(0)
         return None
 
     def arrived(self, sender: str, parcel: Parcel, sink: Sink, now: float, out: Effects) -> ClientPhase | None:
-        stage = self._alignment.stage
+        stage = self._union.stage
         match parcel.kind:
             case Kind.OPENED:
-                return self._learn(self._alignment.arrived(parcel.name), now, out)
+                return self._learn(self._union.arrived(parcel.name), now, out)
             case Kind.SHARES:
                 stage.arrived(self.desk.site.peer(sender), out)
             case Kind.WANTED:
@@ -79,44 +79,45 @@ class Union(Seated):
         return None
 
     def worked(self, given: Worked, now: float, out: Effects) -> ClientPhase | None:
-        alignment = self._alignment
-        if given.name == ("sum", alignment.context):
+        union = self._union
+        if given.name == ("sum", union.context):
             super().worked(given, now, out)
-            parcel = Parcel(self.session, Kind.SUM, alignment.context)
+            parcel = Parcel(self.session, Kind.SUM, union.context)
             self._sum = Send(SERVER, parcel, of_words(given.result), patient=False)
             self.desk.outbox.post(self._sum, now)
             return None
         if given.name[0] not in ("kept", "used"):
             return None
-        if (wanted := alignment.stage.worked(given, out)) is not None:
+        if (wanted := union.stage.worked(given, out)) is not None:
             self.desk.outbox.post(wanted, now)
-        if given.name[:2] == ("used", alignment.stage.id) and not alignment.stage.missing():
-            out.work.append(Work(("sum", alignment.context), alignment.contribution))
+        if given.name[:2] == ("used", union.stage.id) and not union.stage.missing():
+            out.work.append(Work(("sum", union.context), union.contribution))
         return None
 
-    def _learn(self, shown: Opened, now: float, out: Effects) -> ClientPhase | None:
-        desk, alignment = self.desk, self._alignment
+    def _learn(self, shown: OpenedSum, now: float, out: Effects) -> ClientPhase | None:
+        desk, union = self.desk, self._union
         if not shown.new:
             return None
         found = {"rows": shown.left} if shown.step == 0 else {"ids": shown.ids, "left": shown.left}
         out.say("a sum over all clients was opened", step=shown.step, **found)
-        opened = tuple(digest.hex() for digest in alignment.opened)
+        opened = tuple(digest.hex() for digest in union.opened)
         desk.keep_past(replace(desk.past, opened=max(opened, desk.past.opened, key=len)), out)
         desk.outbox.cancel(lambda send: isinstance(send.message, Parcel))  # of the stage that is over
         self._sum, self.since = None, now
-        if alignment.finished:
-            return Confirming(desk, now, self.met, alignment)
+        if union.finished:
+            return Confirming(desk, now, self.met, union)
         return self.begin(now, out)
 
     def tick(self, now: float, out: Effects) -> ClientPhase | None:
-        stage = self._alignment.stage
+        stage = self._union.stage
         if stage.missing():
             lacking = ", ".join(self.names(stage.missing()))
             self._patience.check(stage.received_bytes, now, f"no shares have come from {lacking}")
+        self.desk.check_deliveries(now)
         return None
 
     def missing(self) -> tuple[str, ...]:
-        return self.names(self._alignment.stage.missing())
+        return self.names(self._union.stage.missing())
 
 
 class Confirming(Seated):
@@ -125,21 +126,21 @@ class Confirming(Seated):
 
     phase = Phase.UNION
 
-    def __init__(self, desk: Desk, now: float, met: Met, alignment: Alignment) -> None:
+    def __init__(self, desk: Desk, now: float, met: Met, union: UnionStages) -> None:
         super().__init__(desk, now, met)
         site = desk.site
-        self._alignment, self._clients = alignment, len(met.members)
-        args = (met.session, alignment.digest, len(site.rows), alignment.complete, site.secrets.seed, met.pairs)
+        self._union, self._clients = union, len(met.members)
+        args = (met.session, union.digest, len(site.rows), union.complete, site.secrets.seed, met.pairs)
         self._words = confirming.vector(site.plan, site.index, *args)
-        self._mine = confirming.commitment(site.index, met.session, alignment.digest, self._words)
+        self._mine = confirming.commitment(site.index, met.session, union.digest, self._words)
         self._committed = {site.index: self._mine}
         self._given = {site.index: self._words}
         self._sinks: dict[tuple[str, Kind], Gathered] = {}
-        self._open = False  # whether our words may be seen
+        self._revealed = False  # whether our words may be seen
         self._disputed: float | None = None  # when we broke off
 
     def begin(self, now: float, out: Effects) -> ClientPhase | None:
-        desk, digest = self.desk, self._alignment.digest
+        desk, digest = self.desk, self._union.digest
         if desk.past.confirmed == digest.hex():  # by an earlier process, whose word may not have reached everybody
             for name in self._others():
                 self.tell_again(name, now)
@@ -157,30 +158,30 @@ class Confirming(Seated):
 
     def _tell(self, name: str, now: float) -> None:
         """Our commitment, and once it is opened our words."""
-        digest, post = self._alignment.digest, self.desk.outbox.post
+        digest, post = self._union.digest, self.desk.outbox.post
         post(Send(name, Parcel(self.session, Kind.COMMITMENT, digest), Whole(self._mine)), now)
-        if self._open:
+        if self._revealed:
             post(Send(name, Parcel(self.session, Kind.CONFIRMATION, digest), of_words(self._words)), now)
 
     def tell_again(self, name: str, now: float) -> None:
         """A client that has restarted asks, when all have confirmed."""
-        self._open = True
+        self._revealed = True
         self._tell(name, now)
 
     def sink(self, sender: str, parcel: Parcel) -> Sink | None:
         if parcel.kind is Kind.OPENED and sender == SERVER:
-            return self._alignment.sink(parcel.name)
+            return self._union.sink(parcel.name)
         sizes = {Kind.COMMITMENT: 32, Kind.CONFIRMATION: 8 * confirming.LAYOUT.words, Kind.WANTED: 0}
         if parcel.kind not in sizes:
             return None
         self.desk.site.peer(sender)
-        if parcel.kind is Kind.WANTED and parcel.name != self._alignment.digest:
+        if parcel.kind is Kind.WANTED and parcel.name != self._union.digest:
             return None
         return self._sinks.setdefault((sender, parcel.kind), Gathered(sizes[parcel.kind]))
 
     def arrived(self, sender: str, parcel: Parcel, sink: Sink, now: float, out: Effects) -> ClientPhase | None:
         if parcel.kind is Kind.OPENED:
-            self._alignment.arrived(parcel.name)  # told again after a lost connection
+            self._union.arrived(parcel.name)  # told again after a lost connection
             return None
         j, data = self.desk.site.peer(sender), self._sinks.pop((sender, parcel.kind)).data
         match parcel.kind:
@@ -195,7 +196,7 @@ class Confirming(Seated):
     def _take_commitment(self, j: int, digest: bytes, data: bytes) -> None:
         if len(data) != 32:
             raise Malformed("a commitment has 32 bytes")
-        said = hashlib.sha256(framed(digest, data)).digest() if digest != self._alignment.digest else data
+        said = hashlib.sha256(framed(digest, data)).digest() if digest != self._union.digest else data
         if self._committed.setdefault(j, said) != said:
             raise WrongSender("a client confirms the list of row IDs twice, and not the same way")
 
@@ -205,22 +206,22 @@ class Confirming(Seated):
             raise Malformed(f"a confirmation has {confirming.LAYOUT.words} words, not {len(words)}")
         confirming.LAYOUT.check(words, 0)
         said = confirming.commitment(j, self.session, digest, words)
-        said = hashlib.sha256(framed(digest, said)).digest() if digest != self._alignment.digest else said
+        said = hashlib.sha256(framed(digest, said)).digest() if digest != self._union.digest else said
         if self._committed.setdefault(j, said) != said:
             raise WrongSender("a client confirms the list of row IDs in another way than it has committed itself to")
-        self._given[j] = words if digest == self._alignment.digest else words[:0]
+        self._given[j] = words if digest == self._union.digest else words[:0]
 
     def _advance(self, now: float, out: Effects) -> ClientPhase | None:
         if self._disputed is not None or self._missing():
             return None
-        if not self._open:
+        if not self._revealed:
             return self._note_commitments(now, out)
         agreed = all(len(words) for words in self._given.values())
         given = [self._given[j] for j in range(self._clients)]
-        if not agreed or not confirming.agree(self._alignment.rows, given) or not self._alignment.complete:
+        if not agreed or not confirming.agree(self._union.rows, given) or not self._union.complete:
             return self._break_off(now, out)
         desk = self.desk
-        desk.keep_past(replace(desk.past, confirmed=self._alignment.digest.hex()), out)
+        desk.keep_past(replace(desk.past, confirmed=self._union.digest.hex()), out)
         return begin_sharing(desk, now, self.met, self)
 
     def _note_commitments(self, now: float, out: Effects) -> ClientPhase | None:
@@ -231,7 +232,7 @@ class Confirming(Seated):
         if desk.past.committed not in ("", found):
             return self._break_off(now, out)
         desk.keep_past(replace(desk.past, committed=found), out)
-        self._open = True
+        self._revealed = True
         for name in self._others():
             self._tell(name, now)
         return self._advance(now, out)
@@ -247,7 +248,7 @@ class Confirming(Seated):
         return self._disputed is not None
 
     def _missing(self) -> list[int]:
-        return [j for j in range(self._clients) if j not in (self._given if self._open else self._committed)]
+        return [j for j in range(self._clients) if j not in (self._given if self._revealed else self._committed)]
 
     def told(self, event: messages.Event, now: float, out: Effects) -> ClientPhase | None:
         if self._disputed is not None and isinstance(event, messages.Failed):
@@ -269,5 +270,5 @@ class Confirming(Seated):
         return self.names(self._missing())
 
     @property
-    def alignment(self) -> Alignment:
-        return self._alignment
+    def union(self) -> UnionStages:
+        return self._union

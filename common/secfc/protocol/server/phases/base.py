@@ -11,36 +11,36 @@ from secfc.protocol import messages, start
 from secfc.protocol.effects import Arrived, Effects, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Parcel
-from secfc.protocol.server.alignment import Alignment
-from secfc.protocol.server.job import Job, Member, Met
-from secfc.protocol.server.rounds import Rounds
+from secfc.protocol.server.asking import Asking
+from secfc.protocol.server.job import Met, ServerJob
+from secfc.protocol.server.unionsums import UnionSums
 from secfc.protocol.transfer import Sink
 
 
 class JobPhase:
     """A phase. Methods that take an input return the phase that follows, or None to stay; effects go into `out`.
 
-    What a phase knows it has from the phase before; later phases know more: `met` from AGREEING on, `aligned` from UNION on
-    with private membership, `tossed` from CHECKING on, `rounds` from ROUNDS on.
+    What a phase knows it has from the phase before; later phases know more: `met` from AGREEING on, `union` from UNION on
+    with private membership, `tossed` from CHECKING on, `asking` from ROUNDS on.
     """
 
     phase: ClassVar[Phase]
     met: Met | None = None
-    aligned: Alignment | None = None
+    union: UnionSums | None = None
     tossed: Coins | None = None
-    rounds: Rounds | None = None
+    asking: Asking | None = None
 
-    def __init__(self, job: Job, now: float, before: JobPhase | None = None) -> None:
+    def __init__(self, job: ServerJob, now: float, before: JobPhase | None = None) -> None:
         """`before`: the phase that this one takes over from."""
         self.job, self.since = job, now
         if before is not None:
-            self.met, self.aligned, self.tossed, self.rounds = before.met, before.aligned, before.tossed, before.rounds
+            self.met, self.union, self.tossed, self.asking = before.met, before.union, before.tossed, before.asking
 
     @property
     def rows(self) -> int:
         """Rows of all clients that have joined; with private membership, once they are counted."""
         if self.job.plan.private:
-            return self.aligned.rows if self.aligned is not None else 0
+            return self.union.rows if self.union is not None else 0
         return sum(one.rows for one in self.job.introductions())
 
     # --- inputs --------------------------------------------------------------------------------------------------------
@@ -77,15 +77,13 @@ class JobPhase:
         """Time has passed."""
         return None
 
-    def reported(
-        self, sender: str, member: Member, report: messages.Report, now: float, out: Effects
-    ) -> JobPhase | None:
+    def reported(self, sender: str, report: messages.Report, now: float, out: Effects) -> JobPhase | None:
         """A client tells something that means the same in every phase; the rest is refused."""
         match report:
             case messages.Unreachable():
-                self._unreachable(sender, member, report, out)
+                self._unreachable(sender, report, out)
             case messages.Stopped():
-                member.connected, member.seen, member.stopped = False, now, report.reason
+                self._stopped(sender, report, now)
                 out.say("a client stopped", level=30, client=sender, reason=report.reason)
             case messages.Refused():
                 alike = report.reason == DISPUTED  # all say the same, and who was first says nothing
@@ -94,15 +92,19 @@ class JobPhase:
                 raise OutOfTurn(f"it is too early or too late for this: the job is in phase {self.phase.value}")
         return None
 
-    @staticmethod
-    def _unreachable(sender: str, member: Member, report: messages.Unreachable, out: Effects) -> None:
+    def _stopped(self, sender: str, report: messages.Stopped, now: float) -> None:
+        member = self.job.members[sender]
+        member.connected, member.seen, member.stopped = False, now, report.reason
+
+    def _unreachable(self, sender: str, report: messages.Unreachable, out: Effects) -> None:
+        broken = self.job.members[sender].broken
         if report.reason:
-            member.broken[report.peer] = report.reason
+            broken[report.peer] = report.reason
             out.say("broken link", level=30, client=sender, peer=report.peer, reason=report.reason)
-        elif member.broken.pop(report.peer, None) is not None:
+        elif broken.pop(report.peer, None) is not None:
             out.say("link is back", client=sender, peer=report.peer)
 
-    def check_agreement(self, sender: str, agreed: messages.Agreed) -> None:
+    def _check_agreement(self, sender: str, agreed: messages.Agreed) -> None:
         """Raise unless the client has signed this very session, with a proof for every other client."""
         job, introduction = self.job, self.job.member(sender).introduction
         if introduction is None or self.met is None:
@@ -124,7 +126,15 @@ class JobPhase:
 
     # --- ends ------------------------------------------------------------------------------------------------------------
 
-    def give_up(self, reason: str, now: float) -> JobPhase:
+    def _overdue(self, seconds: float, what: str, now: float) -> JobPhase | None:
+        """The end if the phase has taken longer, and somebody is still missing."""
+        waited = now - self.since
+        if waited <= seconds:
+            return None
+        late = f"after {waited:.0f} s these {what}: {self.job.named(self.missing())}"
+        return self._give_up("; ".join([late, *self.job.broken_links()]), now)
+
+    def _give_up(self, reason: str, now: float) -> JobPhase:
         """A deadline has passed. What was done is kept, by the clients too."""
         return self.fail(Unavailable(f"{reason}; start the server and the clients again to go on"), now)
 
@@ -137,30 +147,28 @@ class Begun(JobPhase):
 
     takes_held: ClassVar[bool] = True
 
-    def reported(
-        self, sender: str, member: Member, report: messages.Report, now: float, out: Effects
-    ) -> JobPhase | None:
+    def reported(self, sender: str, report: messages.Report, now: float, out: Effects) -> JobPhase | None:
         match report:
             case messages.Agreed():
-                self.check_agreement(sender, report)
+                self._check_agreement(sender, report)
                 return None
             case messages.Held() if self.takes_held:
-                self._take_held(sender, member, report, out)
+                self._take_held(sender, report, out)
                 return self.connected(now, out)
             case _:
-                return super().reported(sender, member, report, now, out)
+                return super().reported(sender, report, now, out)
 
-    def _take_held(self, sender: str, member: Member, report: messages.Held, out: Effects) -> None:
+    def _take_held(self, sender: str, report: messages.Held, out: Effects) -> None:
         """A client holds a share of every row. Raises unless they are those of this job and the coin is the promised one."""
-        met, introduction = self.job.meet(), member.introduction
+        met, member = self.job.meet(), self.job.members[sender]
         names = [one.share_set for one in met.introductions]
-        if self.aligned is not None:
-            names = self.aligned.held(names)
-        if report.digest != messages.holdings(met.session, names):
+        if self.union is not None:
+            names = self.union.held(names)
+        if report.share_sets_digest != messages.holdings(met.session, names):
             raise Malformed("the share sets you hold are not those of this job; start the client again")
-        if introduction is None:
+        if member.introduction is None:
             raise OutOfTurn("join first")
-        start.check_coin(introduction, report.coin)
+        start.check_coin(member.introduction, report.coin)
         if not member.coin:
             out.put(f"coin/{sender}", report.coin)
         member.held, member.coin = report, report.coin
@@ -171,15 +179,13 @@ class Failed(JobPhase):
 
     phase = Phase.FAILED
 
-    def __init__(self, job: Job, now: float, before: JobPhase, error: SecfcError) -> None:
+    def __init__(self, job: ServerJob, now: float, before: JobPhase, error: SecfcError) -> None:
         super().__init__(job, now, before)
         self.error = error
 
-    def reported(
-        self, sender: str, member: Member, report: messages.Report, now: float, out: Effects
-    ) -> JobPhase | None:
+    def reported(self, sender: str, report: messages.Report, now: float, out: Effects) -> JobPhase | None:
         if isinstance(report, messages.Stopped):  # it stops because we have failed
-            member.connected, member.seen, member.stopped = False, now, report.reason
+            self._stopped(sender, report, now)
         return None
 
     def missing(self) -> tuple[str, ...]:

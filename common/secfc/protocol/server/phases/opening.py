@@ -9,11 +9,11 @@ from secfc.protocol.effects import Arrived, Effects, Work, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.server import records
-from secfc.protocol.server.alignment import Alignment
-from secfc.protocol.server.job import Job, Member, Met
+from secfc.protocol.server.job import Met, ServerJob
 from secfc.protocol.server.phases.base import Begun, JobPhase
 from secfc.protocol.server.phases.rounds import RoundsPhase
 from secfc.protocol.server.sums import Parts
+from secfc.protocol.server.unionsums import UnionSums
 from secfc.protocol.transfer import Sink
 
 
@@ -22,7 +22,7 @@ class Joining(JobPhase):
 
     phase = Phase.JOINING
 
-    def joined(self, sender: str, member: Member, introduction: messages.Introduction, out: Effects) -> None:
+    def joined(self, sender: str, introduction: messages.Introduction) -> None:
         """Raise unless this introduction fits those that are here."""
         job, others = self.job, [one for one in self.job.introductions() if one.name != sender]
         if job.plan.private and introduction.rows:
@@ -36,11 +36,10 @@ class Joining(JobPhase):
         if different := [one.name for one in others if one.features != introduction.features]:
             raise Malformed(messages.other_features(sender, different))
 
-    def reported(
-        self, sender: str, member: Member, report: messages.Report, now: float, out: Effects
-    ) -> JobPhase | None:
-        following = super().reported(sender, member, report, now, out)
+    def reported(self, sender: str, report: messages.Report, now: float, out: Effects) -> JobPhase | None:
+        following = super().reported(sender, report, now, out)
         if isinstance(report, messages.Stopped):
+            member = self.job.members[sender]
             member.introduction, member.instance = None, b""
         return following
 
@@ -63,10 +62,7 @@ class Joining(JobPhase):
         return tuple(name for name, member in self.job.members.items() if member.introduction is None)
 
     def tick(self, now: float, out: Effects) -> JobPhase | None:
-        waited = now - self.since
-        if waited <= self.job.deadlines.join:
-            return None
-        return self.give_up(f"after {waited:.0f} s these have not joined: {self.job.named(self.missing())}", now)
+        return self._overdue(self.job.deadlines.join, "have not joined", now)
 
 
 class Agreeing(JobPhase):
@@ -78,12 +74,11 @@ class Agreeing(JobPhase):
         """A job that goes on may have all signatures."""
         return self._if_agreed(now)
 
-    def reported(
-        self, sender: str, member: Member, report: messages.Report, now: float, out: Effects
-    ) -> JobPhase | None:
+    def reported(self, sender: str, report: messages.Report, now: float, out: Effects) -> JobPhase | None:
         if not isinstance(report, messages.Agreed):
-            return super().reported(sender, member, report, now, out)
-        self.check_agreement(sender, report)
+            return super().reported(sender, report, now, out)
+        self._check_agreement(sender, report)
+        member = self.job.members[sender]
         if member.agreed is None:
             member.agreed = report
             out.put(f"agreed/{sender}", records.agreed_to(report))
@@ -99,12 +94,7 @@ class Agreeing(JobPhase):
         return tuple(name for name, member in self.job.members.items() if member.agreed is None)
 
     def tick(self, now: float, out: Effects) -> JobPhase | None:
-        waited = now - self.since
-        if waited <= self.job.deadlines.join:
-            return None
-        return self.give_up(
-            f"after {waited:.0f} s these have not signed the session: {self.job.named(self.missing())}", now
-        )
+        return self._overdue(self.job.deadlines.join, "have not signed the session", now)
 
 
 class Union(Begun):
@@ -113,38 +103,34 @@ class Union(Begun):
     phase = Phase.UNION
     takes_held = False
 
-    def __init__(self, job: Job, now: float, before: JobPhase) -> None:
+    def __init__(self, job: ServerJob, now: float, before: JobPhase) -> None:
         super().__init__(job, now, before)
-        self._alignment = self.aligned = Alignment(job.plan, job.meet().session)
+        self._union = self.union = UnionSums(job.plan, job.meet().session)
 
     def sink(self, sender: str, parcel: Parcel) -> Sink | None:
-        aligned = self._alignment
-        if parcel.kind is not Kind.SUM or parcel.name != aligned.context:
+        union = self._union
+        if parcel.kind is not Kind.SUM or parcel.name != union.context:
             return None
-        return aligned.sink(self.job.index(sender))
+        return union.sink(self.job.index(sender))
 
     def arrived(self, given: Arrived, sink: Sink, now: float, out: Effects) -> JobPhase | None:
-        if (opening := self._alignment.take_work()) is not None:
-            out.work.append(Work(("open", self._alignment.step), opening.run))
+        if (opening := self._union.take_work()) is not None:
+            out.work.append(Work(("open", self._union.step), opening.run))
         return None
 
     def worked(self, given: Worked, now: float, out: Effects) -> JobPhase | None:
-        aligned = self._alignment
-        if given.name != ("open", aligned.step):
+        union = self._union
+        if given.name != ("open", union.step):
             return None
-        out.put(f"opened/{aligned.step:06d}", records.aligned_to(given.result))
-        aligned.complete(given.result)
-        return Sharing(self.job, now, self) if aligned.finished else None
+        out.put(f"opened/{union.step:06d}", records.shown_to(given.result))
+        union.complete(given.result)
+        return Sharing(self.job, now, self) if union.finished else None
 
     def missing(self) -> tuple[str, ...]:
-        return tuple(self.job.names[j] for j in self._alignment.missing())
+        return tuple(self.job.names[j] for j in self._union.missing())
 
     def tick(self, now: float, out: Effects) -> JobPhase | None:
-        waited = now - self.since
-        if waited <= self.job.deadlines.share:
-            return None
-        late = f"after {waited:.0f} s these have not given their share of a sum: {self.job.named(self.missing())}"
-        return self.give_up("; ".join([late, *self.job.broken_links()]), now)
+        return self._overdue(self.job.deadlines.share, "have not given their share of a sum", now)
 
 
 class Sharing(Begun):
@@ -162,11 +148,7 @@ class Sharing(Begun):
         return tuple(name for name, member in self.job.members.items() if not member.ready)
 
     def tick(self, now: float, out: Effects) -> JobPhase | None:
-        waited = now - self.since
-        if waited <= self.job.deadlines.share:
-            return None
-        late = f"after {waited:.0f} s these do not hold all shares or are gone: {self.job.named(self.missing())}"
-        return self.give_up("; ".join([late, *self.job.broken_links()]), now)
+        return self._overdue(self.job.deadlines.share, "do not hold all shares or are gone", now)
 
 
 class Checking(Begun):
@@ -174,7 +156,7 @@ class Checking(Begun):
 
     phase = Phase.CHECKING
 
-    def __init__(self, job: Job, now: float, before: JobPhase) -> None:
+    def __init__(self, job: ServerJob, now: float, before: JobPhase) -> None:
         super().__init__(job, now, before)
         met = job.meet()
         self._purpose = verification.purpose(job.plan, met.session, job.tossed(met))
@@ -205,9 +187,4 @@ class Checking(Begun):
         return tuple(self.job.names[j] for j in self._parts.missing())
 
     def tick(self, now: float, out: Effects) -> JobPhase | None:
-        waited = now - self.since
-        if waited <= self.job.deadlines.share:
-            return None
-        return self.give_up(
-            f"after {waited:.0f} s these have not given their part of the check: {self.job.named(self.missing())}", now
-        )
+        return self._overdue(self.job.deadlines.share, "have not given their part of the check", now)

@@ -9,32 +9,34 @@ import numpy as np
 
 from secfc.agreement.federation import SERVER
 from secfc.errors import JobFailed, Malformed, OutOfTurn, SecfcError
-from secfc.kmeans.lloyd import Answer, Clustering, State
+from secfc.kmeans.lloyd import Clustering, State
 from secfc.privacy import identifiers
 from secfc.privacy.centers import Centers, needed
 from secfc.privacy.gathering import Gathering
 from secfc.privacy.identifiers import Ids
+from secfc.privacy.leakage import Leakage
 from secfc.protocol import messages
 from secfc.protocol.effects import Arrived, Effects, Work, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
-from secfc.protocol.rounds.kinds import Lies
+from secfc.protocol.rounds.kinds import Lies, Void
 from secfc.protocol.server import records
-from secfc.protocol.server.job import Job, Member
+from secfc.protocol.server.asking import Asking, RequestRecord, Solved
+from secfc.protocol.server.job import ServerJob
 from secfc.protocol.server.phases.base import Begun, JobPhase
-from secfc.protocol.server.rounds import Found, Rounds
-from secfc.protocol.transfer import Gathered, Sink
+from secfc.protocol.transfer import Gathered, Here, Sink
 
 SLOWER = 5.0  # a responder so many times slower than the others is replaced, if others can take its place
+DISAGREEMENTS = 5  # committees in a row that do not get one key, until the job fails
 ATTEMPTS_PER_START = 1 << 16  # attempts of one process of the server are numbered in a range of their own
 
 
 class RoundsPhase(Begun):
-    """Rounds until the clustering is done."""
+    """Asking until the clustering is done."""
 
     phase = Phase.ROUNDS
 
-    def __init__(self, job: Job, now: float, before: JobPhase, state: State | None = None) -> None:
+    def __init__(self, job: ServerJob, now: float, before: JobPhase, state: State | None = None) -> None:
         """`state`: where an earlier process of the server stood."""
         super().__init__(job, now, before)
         met = job.meet()
@@ -42,7 +44,14 @@ class RoundsPhase(Begun):
             self.tossed = job.tossed(met)
         what = job.federation.job
         clustering = (
-            Clustering(self.rows, what.k, start=what.seeding, coins=job.coins(self.tossed), max_rounds=what.max_rounds)
+            Clustering(
+                self.rows,
+                what.k,
+                start=what.seeding,
+                coins=job.coins(self.tossed),
+                max_rounds=what.max_rounds,
+                candidates=what.seed_candidates,
+            )
             if job.clustering is None
             else job.clustering(self.rows)
         )
@@ -53,13 +62,15 @@ class RoundsPhase(Begun):
         told = leakage if share_sets == met.share_sets else None
         before_us = (job.starts - 1) * ATTEMPTS_PER_START
         self._session = met.session
-        self._rounds = self.rounds = Rounds(
+        self._asking = self.asking = Asking(
             job.plan, clustering, session=met.session, attempts_before=before_us, leakage=told
         )
+        self._blamed: set[str] = set()  # members that others have replaced on the committee, for the current question
+        self._disagreed = 0  # committees in a row that did not get one key
         self._short_since: float | None = None  # when too few clients were ready, for the first time in this round
 
     def begin(self, now: float, out: Effects) -> JobPhase | None:
-        if self._rounds.done:
+        if self._asking.done:
             return Finished(self.job, now, self)
         return self._ask(now)
 
@@ -67,18 +78,18 @@ class RoundsPhase(Begun):
         return self._ask(now) if self.short else None
 
     def rejoined(self, sender: str, now: float, out: Effects) -> JobPhase | None:
-        ends = self._rounds.lost(self.job.index(sender)) and self._rounds.attempt is not None
-        return self._ask(now) if ends and not self._rounds.working else None
+        self._asking.lost(self.job.index(sender))
+        return self._ask(now) if self._asking.void and not self._asking.working else None
 
     # --- asking ----------------------------------------------------------------------------------------------------------
 
     def _ask(self, now: float) -> JobPhase | None:
         job = self.job
         names = [name for name, member in job.members.items() if member.ready and name not in job.liars]
-        comparing = [job.names[j] for j in self._rounds.committee]
+        comparing = [job.names[j] for j in self._asking.committee]
         names.sort(key=lambda name: (name not in comparing, job.members[name].pace))
         job.touch()
-        if self._rounds.ask([job.index(name) for name in names], now, len(job.liars)):
+        if self._asking.ask([job.index(name) for name in names], now, len(job.liars)):
             return None
         return self._too_few(now)
 
@@ -89,62 +100,84 @@ class RoundsPhase(Begun):
         short, need = now - self._short_since, self.job.plan.asked(len(self.job.liars))[0]
         if short <= self.job.deadlines.round:
             return None
-        return self.give_up(
+        return self._give_up(
             f"after {short:.0f} s fewer than {need} clients are ready; missing: {self.job.named(self.missing())}", now
         )
 
     @property
     def short(self) -> bool:
-        return self._rounds.attempt is None and not self._rounds.working
+        return self._asking.attempt is None and not self._asking.working
 
     def missing(self) -> tuple[str, ...]:
-        names, attempt = self.job.names, self._rounds.attempt
+        names, attempt = self.job.names, self._asking.attempt
         if attempt is not None:
             return tuple(names[j] for j in attempt.exchange.missing())
         return tuple(name for name in names if not self.job.members[name].ready and name not in self.job.liars)
 
     def tick(self, now: float, out: Effects) -> JobPhase | None:
-        attempt = self._rounds.attempt
-        if self._rounds.working:
+        attempt = self._asking.attempt
+        if self._asking.working:
             return None
         if attempt is None:
             return self._ask(now)
         names, members, limits = self.job.names, self.job.members, self.job.deadlines
         late = [names[j] for j in attempt.exchange.missing()]
         gone = [n for n in late if not members[n].connected and now - members[n].seen > limits.lost]
-        waited = now - attempt.started
+        comparing = set(late) <= {names[j] for j in self._asking.committee}
+        waited = now - max([attempt.started, *(members[n].seen for n in late if comparing)])
         quick = [n for n in names if members[n].ready and n not in (*late, *self.job.liars)]
         replaceable = len(quick) >= self.job.plan.asked(len(self.job.liars))[0]
         if waited > limits.round and not replaceable:
-            return self.give_up(f"no answer to request {attempt.question.number} from: {', '.join(late)}", now)
-        if gone or (replaceable and waited > self._patience(quick)):
-            for name in late:  # whoever kept us waiting is asked last from now on
-                members[name].pace = max(members[name].pace, waited)
+            return self._give_up(f"no answer to request {attempt.question.number} from: {', '.join(late)}", now)
+        patience = self._members_patience(quick) if comparing else self._patience(quick)
+        if gone or (waited > patience and (replaceable or (comparing and self._other_committee(late)))):
+            self._put_last(late, waited)
             return self._ask(now)
         return None
 
     def _patience(self, quick: Sequence[str]) -> float:
         """How long a round may hang on a client that is connected but silent (frozen, swapping, cut off without a word)."""
-        return max(self.job.deadlines.lost, SLOWER * max(self.job.members[name].pace for name in quick))
+        return max(self.job.deadlines.lost, SLOWER * max((self.job.members[name].pace for name in quick), default=0.0))
+
+    def _members_patience(self, quick: Sequence[str]) -> float:
+        """The same while only members are waited for. What they are dealt may take long on a slow line, which cannot be seen
+        from here, and another committee begins from the start: so patience grows with every attempt."""
+        most = self.job.deadlines.round
+        return min(max(self._patience(quick), most / 10) * 2.0 ** (self._asking.tries - 1), most)
+
+    def _put_last(self, names: Sequence[str], waited: float) -> None:
+        """Whoever kept us waiting is asked last from now on, and is on no committee if others can be."""
+        for name in names:
+            member = self.job.members[name]
+            member.pace = max(member.pace, waited)
+            self._asking.lost(self.job.index(name))
+
+    def _other_committee(self, late: Sequence[str]) -> bool:
+        """Whether others can compare in place of members that do not get on, e.g. because they cannot reach each other: they
+        may still be able to respond. Each is replaced once per question, so that this comes to an end."""
+        comparing = {self.job.names[j] for j in self._asking.committee}
+        slow = (comparing & set(late)) - self._blamed
+        ready = [name for name, member in self.job.members.items() if member.ready and name not in self.job.liars]
+        if not slow or len(set(ready) - self._blamed - slow) < len(comparing):
+            return False
+        self._blamed |= slow
+        return True
 
     # --- answers -----------------------------------------------------------------------------------------------------------
 
     def sink(self, sender: str, parcel: Parcel) -> Sink | None:
-        return self._rounds.sink(self.job.index(sender), parcel)
+        return self._asking.sink(self.job.index(sender), parcel)
 
     def arrived(self, given: Arrived, sink: Sink, now: float, out: Effects) -> JobPhase | None:
-        member, attempt, client = self.job.members[given.sender], self._rounds.attempt, self.job.index(given.sender)
+        member, client = self.job.members[given.sender], self.job.index(given.sender)
         member.uploaded_bytes += given.total
-        self._rounds.computed(client, given.seconds)
-        self._rounds.arrived(client, given.parcel, now)
-        if attempt is not None and attempt.arrived.get(client) == now:
-            taken = now - attempt.started
+        if (taken := self._asking.arrived(client, given.parcel, given.seconds, now)) is not None:
             member.pace = (member.pace + taken) / 2 if member.pace else taken
         self._work(out)
         return None
 
     def _work(self, out: Effects) -> None:
-        if (due := self._rounds.due()) is not None:
+        if (due := self._asking.due()) is not None:
             out.work.append(Work(*due))
 
     def refused(self, given: Arrived, error: SecfcError, now: float, out: Effects) -> JobPhase | None:
@@ -158,33 +191,44 @@ class RoundsPhase(Begun):
         return self._leave_out([given.sender], now, out)
 
     def worked(self, given: Worked, now: float, out: Effects) -> JobPhase | None:
-        attempt, found = self._rounds.attempt, given.result
-        if attempt is None or given.name != ("round", *attempt.name) or not isinstance(found, Found):
+        attempt, found = self._asking.attempt, given.result
+        if attempt is None or given.name != ("round", *attempt.name) or not isinstance(found, Solved):
             return None
-        match self._rounds.worked(found):
+        before = self._asking.leakage
+        match self._asking.worked(found, given.seconds, now):
+            case None if self._asking.void:
+                return self._ask(now)
             case None:
                 self._work(out)
+            case Void(clients, reason):
+                return self._disagree([self.job.names[j] for j in clients], reason, now, out)
             case Lies(clients):
-                return self._discard([self.job.names[j] for j in clients], now, out)
-            case answer:
-                return self._advance(answer, found, given.seconds, now, out)
+                return self._lied([self.job.names[j] for j in clients], now, out)
+            case record:
+                return self._advance(record, now, out, None if found.leakage is before else found.leakage)
         return None
 
-    def _advance(self, answer: Answer, found: Found, seconds: float, now: float, out: Effects) -> JobPhase | None:
-        before, met, attempt = self._rounds.leakage, self.job.meet(), self._rounds.attempt
-        record = self._rounds.complete(answer, found, seconds, now)
-        out.put("state", records.state_to(self._rounds.clustering.state()))
+    def _advance(self, record: RequestRecord, now: float, out: Effects, leakage: Leakage | None) -> JobPhase | None:
+        out.put("state", records.state_to(self._asking.clustering.state()))
         out.put(f"record/{record.number:09d}", records.record_to(record))
-        if found.leakage is not before:
-            out.put("leakage", met.share_sets + found.leakage.to_bytes())
-        self._short_since = None
+        if leakage is not None:
+            out.put("leakage", self.job.meet().share_sets + leakage.to_bytes())
+        self._short_since, self._disagreed = None, 0
+        self._blamed.clear()
         self.job.touch()
-        if self.job.finished is not None and attempt is not None:
-            self.job.finished(attempt, self._rounds.clustering, record)
-        return Finished(self.job, now, self) if self._rounds.done else self._ask(now)
+        return Finished(self.job, now, self) if self._asking.done else self._ask(now)
 
-    def _discard(self, liars: Sequence[str], now: float, out: Effects) -> JobPhase | None:
-        self._rounds.discard()
+    def _disagree(self, names: Sequence[str], reason: str, now: float, out: Effects) -> JobPhase | None:
+        """Another committee; but not for ever, since somebody may see to it that none gets on."""
+        self._disagreed += 1
+        text = f"{', '.join(names)}: {reason}"
+        if self._disagreed >= DISAGREEMENTS:
+            return self.fail(JobFailed(f"{text}, {self._disagreed} times in a row; start a new job without them"), now)
+        out.say("another committee is needed", level=30, reason=text)
+        self._put_last(names, self.job.deadlines.lost)
+        return self._ask(now)
+
+    def _lied(self, liars: Sequence[str], now: float, out: Effects) -> JobPhase | None:
         if not set(liars) <= set(self.job.suspects(liars)):  # others were left out while the work was done
             return self.fail(
                 JobFailed(f"more clients send wrong distances than liars = {self.job.plan.wishes.liars}"), now
@@ -196,16 +240,14 @@ class RoundsPhase(Begun):
         self.job.liars = self.job.suspects(clients)
         out.put("liars", records.names_to(self.job.liars))
         self.job.touch()
-        return None if self._rounds.working else self._ask(now)
+        return None if self._asking.working else self._ask(now)
 
     # --- what a follower should know -----------------------------------------------------------------------------------
 
     def beginning(self) -> list[messages.Event]:
         """The first request once more, for a follower that may have missed it: clients answer none before they have seen that
         the job began where the coins say."""
-        return records.beginning(
-            self._session, self._first, self.job.federation.job.k, self._rounds.records[0].responders
-        )
+        return records.beginning(self._session, self._first, self.job.plan.slots, self._asking.records[0].responders)
 
 
 class Finished(Begun):
@@ -213,11 +255,11 @@ class Finished(Begun):
 
     phase = Phase.FINISHED
 
-    def __init__(self, job: Job, now: float, before: JobPhase) -> None:
+    def __init__(self, job: ServerJob, now: float, before: JobPhase) -> None:
         super().__init__(job, now, before)
-        if self.rounds is None or not self.rounds.records:
+        if self.asking is None or not self.asking.records:
             raise JobFailed("a job cannot finish without a round")
-        self._rounds = self.rounds
+        self._asking = self.asking
         self.published: dict[str, Ids] = {}
         self._centers = self._gathering()
         self._sinks: dict[tuple[str, Kind], Gathered] = {}
@@ -225,19 +267,17 @@ class Finished(Begun):
     @property
     def labels(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         """The final assignment."""
-        return self._rounds.clustering.labels
+        return self._asking.clustering.labels
 
-    def reported(
-        self, sender: str, member: Member, report: messages.Report, now: float, out: Effects
-    ) -> JobPhase | None:
+    def reported(self, sender: str, report: messages.Report, now: float, out: Effects) -> JobPhase | None:
         match report:
             case messages.Done():
-                member.done = True
+                self.job.members[sender].done = True
                 out.put(f"done/{sender}")
             case messages.Refused():  # nothing is asked of it any more
                 pass
             case _:
-                return super().reported(sender, member, report, now, out)
+                return super().reported(sender, report, now, out)
         return None
 
     def missing(self) -> tuple[str, ...]:
@@ -250,9 +290,11 @@ class Finished(Begun):
 
     def sink(self, sender: str, parcel: Parcel) -> Sink | None:
         match parcel.kind:
-            case Kind.IDS if self.aligned is not None:
+            case Kind.IDS if self.union is not None:
                 most = identifiers.ID_BYTES * self.rows
             case Kind.CENTERS if self._centers is not None and parcel.name == self._centers.digest:
+                if self.job.index(sender) in self._centers.answered:
+                    return Here()  # the first counts
                 most = self._centers.most
             case _:
                 return None
@@ -263,18 +305,16 @@ class Finished(Begun):
         if kind is Kind.IDS:
             self.published[given.sender] = self._owned(data)
             out.put(f"published/{given.sender}", data)
-        elif (
-            self._centers is not None and self.job.index(given.sender) not in self._centers.answered
-        ):  # the first counts
+        elif self._centers is not None:
             self._centers.take(self.job.index(given.sender), data)
             out.put(f"centers/{given.sender}", data)
         return None
 
     def _owned(self, data: bytes) -> Ids:
-        if len(data) % identifiers.ID_BYTES or self.aligned is None:
+        if len(data) % identifiers.ID_BYTES or self.union is None:
             raise Malformed("published IDs have 16 bytes each")
         ids = np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)
-        self.aligned.labels(ids, self.labels)
+        self.union.labels(ids, self.labels)
         return ids
 
     def restore(self, sender: str, kind: str, data: bytes) -> None:
@@ -296,9 +336,9 @@ class Finished(Begun):
             raise OutOfTurn("the centres of this job are not for the server")
         if not self._centers.answered:
             raise JobFailed(f"centres were not opened: 0 of {needed(self.job.plan.code)} needed clients consent")
-        return self._centers.opened()
+        return self._centers.opened_centers()
 
     def told(self) -> messages.Finished:
-        loss, clustering = self._rounds.records[-1].inertia, self._rounds.clustering
+        loss, clustering = self._asking.records[-1].inertia, self._asking.clustering
         inertia = math.nan if loss is None else loss
-        return messages.Finished(self._rounds.version, clustering.rounds, clustering.converged, inertia)
+        return messages.Finished(self._asking.version, clustering.rounds, clustering.converged, inertia)

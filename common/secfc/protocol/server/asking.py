@@ -24,7 +24,7 @@ from secfc.privacy.leakage import Leakage
 from secfc.protocol import messages, parcels
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.rounds import kind_of
-from secfc.protocol.rounds.kinds import Lies, ServerExchange
+from secfc.protocol.rounds.kinds import Lies, ServerExchange, Void
 from secfc.protocol.transfer import Sink, pieces
 
 
@@ -47,7 +47,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class RoundRecord:
+class RequestRecord:
     """What `result.json` says of a finished request.
 
     Its time is compute + transport (both of the responder that was done first) + waiting (for the other responders)
@@ -71,14 +71,14 @@ class RoundRecord:
 
 
 @dataclass(frozen=True)
-class Found:
+class Solved:
     """What the work of a round's end brings: the answer, or who lies, and the meter after it."""
 
     result: Any
     leakage: Leakage
 
 
-class Rounds:
+class Asking:
     """See the module's docstring."""
 
     def __init__(
@@ -95,14 +95,14 @@ class Rounds:
         kind = kind_of(plan)
         self.plan, self.clustering = plan, clustering
         self.attempt: Attempt | None = None
-        self.records: list[RoundRecord] = []
+        self.records: list[RequestRecord] = []
         self.leakage = leakage or Leakage(
             clustering.rows, plan.wishes.features, plan.segments if kind.shows_segments else 1
         )
         self._half = kind.server(plan, clustering.rows, session, attempts_before)
         self._shows = kind.shows_distances
         self._before, self._tried = attempts_before, 0
-        self._working = False
+        self._working = self._void = False
         self._previous: tuple[int, Labels] | None = None
         self._current = (clustering.number, clustering.labels.copy())
         self._encoded: dict[int, bytes] = {}
@@ -136,13 +136,19 @@ class Rounds:
         digest = masks.assignment_digest(question.labels.astype("<i4").tobytes())
         self._tried += 1
         number = self._before + self._tried
-        exchange = self._half.ask(question, responders, self.plan.wishes.liars - found, number)
+        self._void = False
+        exchange = self._half.ask(question, responders, self.plan.wishes.liars - found, number, live[:most])
         self.attempt = Attempt(question, number, responders, digest, exchange, now)
         return True
 
-    def lost(self, client: int) -> bool:
-        """A client has lost what it knew: whether that ends what is asked now."""
-        return self._half.lost(client)
+    def lost(self, client: int) -> None:
+        """A client has lost what it knew, or is not to be relied on; that may make the attempt `void`."""
+        self._void = self._half.lost(client) or self._void
+
+    @property
+    def void(self) -> bool:
+        """Whether nothing can come of what is asked now: it is to be asked again, once nothing is computed."""
+        return self._void and self.attempt is not None
 
     @property
     def committee(self) -> tuple[int, ...]:
@@ -163,17 +169,17 @@ class Rounds:
             raise OutOfTurn(f"request {name[0]}, attempt {name[1]} is over; follow the job for the current one")
         return self.attempt.exchange.sink(client, rest)
 
-    def arrived(self, client: int, parcel: Parcel, now: float) -> None:
-        """A message is here whole."""
+    def arrived(self, client: int, parcel: Parcel, seconds: float, now: float) -> float | None:
+        """A message is here whole. `seconds`: how long its sender says that it has computed. Returns how long the client took
+        if it was the last one due from it."""
         attempt = self._attempt()
+        if isfinite(seconds) and seconds > 0:
+            attempt.compute.setdefault(client, min(seconds, 86400.0))
         attempt.exchange.arrived(client, parcel.name[len(parcels.attempt_name(0, 0)) :])
-        if client not in attempt.exchange.missing():
-            attempt.arrived.setdefault(client, now)
-
-    def computed(self, client: int, seconds: float) -> None:
-        """How long a responder says it has computed."""
-        if self.attempt is not None and isfinite(seconds) and seconds > 0:
-            self.attempt.compute.setdefault(client, min(seconds, 86400.0))
+        if client in attempt.exchange.missing() or client in attempt.arrived:
+            return None
+        attempt.arrived[client] = now
+        return now - attempt.started
 
     def due(self) -> tuple[tuple[Any, ...], Callable[[], Any]] | None:
         """Heavy computing that can begin now, and its name; handed out once."""
@@ -184,30 +190,32 @@ class Rounds:
         self._working = True
         leakage, question = self.leakage, attempt.question
 
-        def work() -> Found:
+        def work() -> Solved:
             result = run()
             told = isinstance(result, Answer) and self._shows
-            return Found(result, leakage.after(question.labels, question.columns) if told else leakage)
+            return Solved(result, leakage.after(question.labels, question.columns) if told else leakage)
 
         return ("round", *attempt.name), work
 
-    def worked(self, found: Found) -> Answer | Lies | None:
-        """What the exchange makes of it; None if more is to come."""
+    def worked(self, found: Solved, seconds: float, now: float) -> RequestRecord | Lies | Void | None:
+        """Take over what the work found, and publish the assignment that follows from an answer. If somebody lied, or members
+        do not agree, the attempt counts for nothing, and the same question is to be asked again; None: more is to come."""
         self._working = False
-        return self._attempt().exchange.worked(found.result)
+        result = self._attempt().exchange.worked(found.result)
+        if isinstance(result, Answer):
+            return self._complete(result, found, seconds, now)
+        if result is not None:
+            self.attempt = None
+        return result
 
-    def discard(self) -> None:
-        """The work found liars: the attempt counts for nothing, and the same question is to be asked again."""
-        self.attempt = None
-
-    def complete(self, answer: Answer, found: Found, decode_seconds: float, now: float) -> RoundRecord:
-        """Take the answer over and publish the assignment that follows."""
+    def _complete(self, answer: Answer, found: Solved, decode_seconds: float, now: float) -> RequestRecord:
         attempt = self._attempt()
         progress = self.clustering.absorb(answer)
         self.leakage = found.leakage
         record = self._record(attempt, progress, decode_seconds, now)
         self.records.append(record)
         self.attempt, self._tried = None, 0
+        self._void = False
         self._previous, self._current = self._current, (self.clustering.number, self.clustering.labels.copy())
         self._encoded = {}
         return record
@@ -217,11 +225,11 @@ class Rounds:
             raise OutOfTurn("nothing is asked now")
         return self.attempt
 
-    def _record(self, attempt: Attempt, progress: Progress, decode_seconds: float, now: float) -> RoundRecord:
+    def _record(self, attempt: Attempt, progress: Progress, decode_seconds: float, now: float) -> RequestRecord:
         loss = progress.inertia
         first = min(attempt.arrived, key=lambda j: attempt.arrived[j])
         compute = attempt.compute.get(first, 0.0)
-        return RoundRecord(
+        return RequestRecord(
             number=attempt.question.number,
             step=progress.step.value,
             attempts=attempt.number - self._before,
@@ -246,9 +254,9 @@ class Rounds:
         base = self._previous if self._previous is not None and self._previous[0] == known else None
         key = base[0] if base else 0
         if key not in self._encoded:
-            self._encoded[key] = assignments.encode(labels, self.clustering.clusters, base[1] if base else None)
+            self._encoded[key] = assignments.encode(labels, self.plan.slots, base[1] if base else None)
         data = self._encoded[key]
-        return told(session, Kind.ASSIGNMENT, (version, key if assignments.is_change(data) else 0), data)
+        return told_parcel(session, Kind.ASSIGNMENT, (version, key if assignments.is_change(data) else 0), data)
 
     def request(self, seconds_left: float) -> messages.RoundRequest | None:
         """What clients are asked now."""
@@ -266,7 +274,7 @@ class Rounds:
         )
 
 
-def told(session: bytes, kind: Kind, name: tuple[int, int], data: bytes) -> Iterator[messages.Piece]:
+def told_parcel(session: bytes, kind: Kind, name: tuple[int, int], data: bytes) -> Iterator[messages.Piece]:
     """A parcel that the server tells, in pieces."""
     parcel = Parcel(session, kind, parcels.pair_name(*name))
     return (messages.Piece(parcel, offset, len(data), piece) for offset, piece in pieces(parcels.Whole(data)))

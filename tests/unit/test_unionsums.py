@@ -10,26 +10,26 @@ from secfc.privacy import identifiers
 from secfc.protocol import transfer
 from secfc.protocol.effects import Arrived
 from secfc.protocol.parcels import Kind, Parcel, of_words
-from secfc.protocol.server.alignment import Alignment, Shown
-from secfc.protocol.transfer import Residues
+from secfc.protocol.server.unionsums import Shown, UnionSums
+from secfc.protocol.transfer import GatheredWords
 from tests.parties import make_federation, plan_of
 
 
-def table() -> Alignment:
-    """An alignment whose first table of IDs is due."""
+def table() -> UnionSums:
+    """The machine when the first table of IDs is due."""
     agreed = make_federation(3, membership="private")
-    made = Alignment(plan_of(agreed), bytes(32))
+    made = UnionSums(plan_of(agreed), bytes(32))
     made.complete(Shown(8, identifiers.none()))
     return made
 
 
-def sink_of(made: Alignment) -> Residues:
+def sink_of(made: UnionSums) -> GatheredWords:
     sink = made.sink(1)
     assert sink is not None
     return sink
 
 
-def give(made: Alignment, first: int, data: bytes, total: int) -> int:
+def give(made: UnionSums, first: int, data: bytes, total: int) -> int:
     """Some words of client 1's share; returns how many are here then."""
     sink = sink_of(made)
     transfer.take(sink, Arrived("c1", Parcel(bytes(32), Kind.SUM, made.context), 8 * first, total, data))
@@ -58,11 +58,11 @@ def test_a_gap_is_refused_and_another_sum_has_another_name() -> None:
     with pytest.raises(Malformed, match="from offset 0 are due, not from 32"):
         give(made, 4, bytes(8), total)
     assert sink_of(made).received == 0
-    first = Alignment(plan_of(make_federation(3, membership="private")), bytes(32))
+    first = UnionSums(plan_of(make_federation(3, membership="private")), bytes(32))
     assert first.context != made.context
 
 
 def test_too_few_rows_fail_the_job() -> None:
-    made = Alignment(plan_of(make_federation(3, membership="private")), bytes(32))
+    made = UnionSums(plan_of(make_federation(3, membership="private")), bytes(32))
     with pytest.raises(JobFailed, match="2 rows in all cannot make k = 3 clusters"):
         made.complete(Shown(2, identifiers.none()))

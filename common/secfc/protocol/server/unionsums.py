@@ -22,7 +22,7 @@ from secfc.privacy import identifiers, union
 from secfc.privacy.identifiers import Ids
 from secfc.protocol import messages
 from secfc.protocol.server.sums import Parts
-from secfc.protocol.transfer import Residues
+from secfc.protocol.transfer import GatheredWords
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Opening:
         return Shown(peeled.left, peeled.ids)
 
 
-class Alignment:
+class UnionSums:
     """See the module's docstring."""
 
     def __init__(self, plan: Plan, session: bytes) -> None:
         self._plan, self._session = plan, session
         self._code = union.union_code(plan.wishes.clients, plan.wishes.privacy)
-        self._union: union.Union | None = None
+        self._union: union.IdUnion | None = None
         self._parts = self._due()
         self.opened: list[Shown] = []
 
@@ -88,7 +88,7 @@ class Alignment:
         """Whose part of the sum is not complete."""
         return [] if self.finished else self._parts.missing()
 
-    def sink(self, client: int) -> Residues | None:
+    def sink(self, client: int) -> GatheredWords | None:
         """Where a client's part of the sum that is due goes."""
         return None if self.finished else self._parts.sink(client)
 
@@ -106,7 +106,7 @@ class Alignment:
         if self._union is None:
             if result.left < wishes.clusters:
                 raise JobFailed(f"{result.left} rows in all cannot make k = {wishes.clusters} clusters")
-            self._union = union.Union(self._code, self._session, wishes.max_rows, result.left)
+            self._union = union.IdUnion(self._code, self._session, wishes.max_rows, result.left)
         else:
             self._union.learn(union.Peeled(result.ids, result.left))
             if self._union.finished and len(self._union.ids) != self.rows:

@@ -14,7 +14,7 @@ OK, WARN, FAIL, SKIP = "ok", "warn", "fail", "skip"
 
 
 @dataclass(frozen=True)
-class Result:
+class Verdict:
     """One line of the check; `detail` says what to do, unless it is ok."""
 
     name: str
@@ -22,11 +22,11 @@ class Result:
     detail: str
 
 
-def plain(finding: Finding) -> Result:
+def plain(finding: Finding) -> Verdict:
     """A finding about the kit or a connection, which is in order or is not."""
-    return Result(finding.name, OK if finding.ok else FAIL, finding.detail)
+    return Verdict(finding.name, OK if finding.ok else FAIL, finding.detail)
 
 
-def failed(results: list[Result]) -> list[Result]:
+def failed(results: list[Verdict]) -> list[Verdict]:
     """Those that would keep the job from working."""
     return [result for result in results if result.status == FAIL]

@@ -23,6 +23,7 @@ from secfc.coding.field import Layout, Words
 from secfc.coding.sharing import CodedRows, Shares, SlotShares
 from secfc.coding.summing import Sum
 from secfc.errors import JobFailed, Malformed, OutOfTurn, WrongSender
+from secfc.framing import framed
 from secfc.privacy import identifiers, union
 from secfc.privacy.identifiers import ID_BYTES, Ids
 from secfc.protocol import messages, parcels
@@ -31,7 +32,7 @@ from secfc.protocol.transfer import Gathered
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedSum:
     """What a sum over all clients has shown. `new`: there is a new stage with it."""
 
     step: int
@@ -40,7 +41,7 @@ class Opened:
     new: bool
 
 
-class Alignment:
+class UnionStages:
     """One client's machine from the roster to the slots. `share_sets` are those of the introductions."""
 
     def __init__(
@@ -58,7 +59,7 @@ class Alignment:
         self._plan, self._me, self._names, self._share_sets = plan, me, names, share_sets
         self._session, self._ids, self._seed = session, ids, seed
         self._code = union.union_code(plan.wishes.clients, plan.wishes.privacy)
-        self._union: union.Union | None = None
+        self._union: union.IdUnion | None = None
         self.opened: list[bytes] = []  # digests of what was opened
         self._seen = tuple(known)
         self._arriving: tuple[bytes, Gathered] | None = None
@@ -108,11 +109,11 @@ class Alignment:
             self._arriving = name, Gathered(self.most)
         return self._arriving[1]
 
-    def arrived(self, name: bytes) -> Opened:
+    def arrived(self, name: bytes) -> OpenedSum:
         """What was opened is here whole. What is known already is compared."""
         data, self._arriving = self.sink(name).data, None
         step, left = parcels.pair_of(name)
-        return Opened(step, left, len(data) // ID_BYTES, self.learn(step, left, data))
+        return OpenedSum(step, left, len(data) // ID_BYTES, self.learn(step, left, data))
 
     @property
     def most(self) -> int:
@@ -123,7 +124,7 @@ class Alignment:
         """What was opened; True if there is a new stage with it. What is known already is compared."""
         if left > self._plan.wishes.max_rows or len(data) % ID_BYTES:
             raise Malformed("an opened sum leaves more rows than there can be, or a part of an ID")
-        digest = hashlib.sha256(b"%d|%d|" % (step, left) + data).digest()
+        digest = hashlib.sha256(framed(b"secfc/v1/opened", b"%d,%d" % (step, left), data)).digest()
         for seen in (self.opened, self._seen):
             if step < len(seen) and seen[step] != digest:
                 raise WrongSender("the server shows another opened sum than before; it is not honest")
@@ -132,7 +133,7 @@ class Alignment:
         if step > len(self.opened) or self.finished:
             raise OutOfTurn("the server opens a sum that is not due")
         if self._union is None:
-            self._union = union.Union(self._code, self._session, self._plan.wishes.max_rows, left)
+            self._union = union.IdUnion(self._code, self._session, self._plan.wishes.max_rows, left)
         else:
             ids = np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)
             self._union.learn(union.Peeled(ids, left))
@@ -151,7 +152,7 @@ class Alignment:
         everything = slice(0, len(known.ids))
         return self._stage(context, shares.layout, shares, lambda _, words: coded.put(everything, words, add=True))
 
-    def _known(self) -> union.Union:
+    def _known(self) -> union.IdUnion:
         if self._union is None or not self._union.finished:
             raise JobFailed("the IDs are not aligned yet")
         return self._union

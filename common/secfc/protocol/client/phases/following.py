@@ -1,0 +1,251 @@
+"""What the phases from SHARING on have in common: rows that have their places, published assignments, requests to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from secfc.agreement.federation import SERVER
+from secfc.coding.sharing import CodedRows
+from secfc.errors import InvalidInput, Malformed, OutOfTurn, SecfcError, WrongSender
+from secfc.kmeans import assignments
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.distances import Labels
+from secfc.privacy import masks
+from secfc.protocol import messages, parcels, start
+from secfc.protocol.client.phases.base import ClientPhase, Seated
+from secfc.protocol.client.site import Desk, Met, Site
+from secfc.protocol.client.stages import Stage
+from secfc.protocol.client.unionstages import UnionStages
+from secfc.protocol.effects import Effects, Send, Work, Worked
+from secfc.protocol.messages import RoundRequest
+from secfc.protocol.parcels import Kind, Parcel
+from secfc.protocol.rounds.kinds import Outgoing
+from secfc.protocol.transfer import Gathered, Here, Sink
+
+
+class Confirmed(Protocol):
+    """What is left of confirming the union of IDs: a client that restarts asks once more."""
+
+    @property
+    def union(self) -> UnionStages: ...
+
+    def tell_again(self, name: str, now: float) -> None: ...
+
+
+@dataclass
+class JobTable:
+    """All rows of the job as they are known here."""
+
+    coded: CodedRows = field(repr=False)
+    own: npt.NDArray[np.int64] = field(repr=False)  # where our rows stand among all
+    stage: Stage
+    confirmed: Confirmed | None = None
+    held: bool = False
+
+
+class Published:
+    """The assignments that the server publishes, each checked against the start that the coins decide."""
+
+    def __init__(self, site: Site, rows: int) -> None:
+        self._job, self._rows, self._any_start = site.federation.job, rows, site.any_start
+        self._slots = site.plan.slots
+        self.tossed: Coins | None = None  # what everybody's coins make together, once they are shown
+        self._versions: dict[int, Labels] = {}
+        self._arriving: tuple[bytes, Gathered] | None = None
+
+    def sink(self, name: bytes) -> Gathered:
+        if self._arriving is None or self._arriving[0] != name:
+            self._arriving = name, Gathered(assignments.largest(self._rows, self._slots))
+        return self._arriving[1]
+
+    def arrived(self, name: bytes) -> None:
+        data, self._arriving = self.sink(name).data, None
+        version, base = parcels.pair_of(name)
+        labels = assignments.decode(data, self._rows, self._slots, self._versions.get(base))
+        if self.tossed is None:
+            raise WrongSender("the server skips the start's coins: it must show everybody's before it assigns rows")
+        if not self._any_start:
+            coins = self.tossed if self._job.seed is None else start.agreed(self._job.seed)
+            start.check_assignment(self._job.seeding, coins, self._job.k, version, labels)
+        self._versions = {version: labels}
+
+    def labels(self, version: int) -> Labels:
+        if version not in self._versions:
+            raise OutOfTurn("the server refers to an assignment it did not send")
+        return self._versions[version]
+
+
+class Holds(Seated):
+    """A phase in which the rows have their places: others may ask for shares they have lost."""
+
+    def __init__(self, desk: Desk, now: float, met: Met, table: JobTable, published: Published) -> None:
+        super().__init__(desk, now, met)
+        self.table, self.published = table, published
+
+    def sink(self, sender: str, parcel: Parcel) -> Sink | None:  # noqa: PLR0911 - one line per kind
+        match parcel.kind:
+            case Kind.ASSIGNMENT if sender == SERVER:
+                return self.published.sink(parcel.name)
+            case Kind.OPENED if sender == SERVER and self.table.confirmed is not None:
+                return self.table.confirmed.union.sink(parcel.name)
+            case _ if sender == SERVER:
+                return None
+            case Kind.SHARES:
+                return self.table.stage.sink(self.desk.site.peer(sender), parcel.name)
+            case Kind.COMMITMENT | Kind.CONFIRMATION if self.table.confirmed is not None:
+                return Here()  # said again by a client that has restarted
+            case Kind.WANTED if parcel.name in self._known():
+                return Gathered(0)
+        return None
+
+    def _known(self) -> tuple[bytes, ...]:
+        confirmed = self.table.confirmed
+        return (self.table.stage.id, *((confirmed.union.digest,) if confirmed else ()))
+
+    def arrived(self, sender: str, parcel: Parcel, sink: Sink, now: float, out: Effects) -> ClientPhase | None:
+        match parcel.kind:
+            case Kind.ASSIGNMENT:
+                self.published.arrived(parcel.name)
+            case Kind.OPENED if self.table.confirmed is not None:
+                self.table.confirmed.union.arrived(parcel.name)  # told again after a lost connection
+            case Kind.SHARES:
+                self.table.stage.arrived(self.desk.site.peer(sender), out)
+            case Kind.WANTED if parcel.name == self.table.stage.id:
+                self.desk.outbox.post(self.table.stage.outgoing(self.desk.site.peer(sender)), now)
+            case Kind.WANTED if self.table.confirmed is not None:
+                self.table.confirmed.tell_again(sender, now)
+        return None
+
+    def worked(self, given: Worked, now: float, out: Effects) -> ClientPhase | None:
+        if given.name[0] in ("kept", "used"):
+            if (wanted := self.table.stage.worked(given, out)) is not None:
+                self.desk.outbox.post(wanted, now)
+            return None
+        return super().worked(given, now, out)
+
+    def unsent(self, send: Send, error: SecfcError, now: float, out: Effects) -> ClientPhase | None:
+        """What others miss of ours does not keep the job waiting any more."""
+        if not isinstance(error, OutOfTurn):
+            out.say("a message was not taken", level=30, by=send.to, reason=str(error))
+        return None
+
+    def told(self, event: messages.Event, now: float, out: Effects) -> ClientPhase | None:
+        if not isinstance(event, messages.Reveals):
+            return super().told(event, now, out)
+        site = self.desk.site
+        tossed = start.tossed(self.session, self.met.members, event.coins)
+        if event.coins[site.index] != site.secrets.coin:
+            raise WrongSender("the server shows a coin of ours that we did not toss")
+        self.published.tossed = tossed
+        return None
+
+    def tick(self, now: float, out: Effects) -> ClientPhase | None:
+        if self.published.tossed is None:  # as long as the job waits for everybody
+            self.desk.check_deliveries(now)
+        return None
+
+
+class Follows(Holds):
+    """A phase in which requests may come: each is checked by the guard, whoever is asked, one after the other."""
+
+    def __init__(self, desk: Desk, now: float, met: Met, table: JobTable, published: Published) -> None:
+        super().__init__(desk, now, met, table, published)
+        self._requests: list[tuple[RoundRequest, Labels]] = []
+        self._finished: messages.Finished | None = None
+        self._due: set[str] = set()  # of the request that is being answered: to be counted, to be computed
+        self._made: tuple[Sequence[Outgoing], float] | None = None  # our answer, its seconds, until it may leave
+
+    def told(self, event: messages.Event, now: float, out: Effects) -> ClientPhase | None:
+        match event:
+            case RoundRequest():
+                self._requests.append((event, self._checked(event)))
+            case messages.Finished():
+                self._finished = event
+            case _:
+                return super().told(event, now, out)
+        return self.go_on(now, out)
+
+    def _checked(self, request: RoundRequest) -> Labels:
+        """The labels that a request is about; raises if no honest server makes it."""
+        site, labels = self.desk.site, self.published.labels(request.number)
+        try:
+            site.plan.check_responders(request.responders)
+        except InvalidInput as error:
+            raise WrongSender(f"the server names a wrong responder set: {error}") from None
+        if tuple(sorted(request.responders)) != request.responders:
+            raise Malformed("responders must be in roster order")
+        if masks.assignment_digest(labels.astype("<i4").tobytes()) != request.assignment_digest:
+            raise Malformed("the assignment is not the one the request speaks of")
+        if request.past and request.number != 1:
+            raise Malformed("of requests that are over, only the first is shown")
+        return labels
+
+    def go_on(self, now: float, out: Effects) -> ClientPhase | None:
+        """The next request, or the end."""
+        while not self._due and self._requests:
+            self._admit(*self._requests.pop(0), now, out)
+        if self._due or self._finished is None:
+            return None
+        from secfc.protocol.client.phases.ending import Ending
+
+        labels = self.published.labels(self._finished.version)
+        if not ((labels >= 0) & (labels < self.desk.site.federation.job.k)).all():
+            raise Malformed("the final assignment leaves rows without a cluster")
+        self.desk.site.guard.finish(self._finished.version)
+        self._keep_given(out)
+        return Ending(self.desk, now, self, self._finished, labels)
+
+    def _admit(self, request: RoundRequest, labels: Labels, now: float, out: Effects) -> None:
+        site = self.desk.site
+        if request.past and site.guard.began:
+            return
+        asked = site.index in request.responders and not request.past
+        if asked and not self.table.held:
+            raise OutOfTurn("distances are wanted before all shares are here")
+        examined = site.guard.examine(request, labels)
+        if examined is not None:
+            self._due.add("count")
+            out.work.append(Work(("count", request, examined), examined.count))
+        if asked:
+            if noted := self.noting(request):
+                out.put("noted", noted)
+            self._due.add("answer")
+            out.work.append(Work(("answer", request), self.answering(request, labels)))
+
+    def noting(self, request: RoundRequest) -> bytes:
+        """What the round kind must have on disk before it answers."""
+        return b""
+
+    def answering(self, request: RoundRequest, labels: Labels) -> Callable[[], Sequence[Outgoing]]:
+        """What makes our answer (heavy)."""
+        raise OutOfTurn("distances are wanted before all shares are here")
+
+    def answered(self, request: RoundRequest, made: Sequence[Outgoing], seconds: float, now: float) -> None:
+        """Our answer is made, and may leave."""
+
+    def worked(self, given: Worked, now: float, out: Effects) -> ClientPhase | None:
+        if given.name[0] not in ("count", "answer"):
+            return super().worked(given, now, out)
+        if given.error is not None:
+            raise given.error
+        self._due.discard(given.name[0])
+        if given.name[0] == "count":
+            self.desk.site.guard.admit(given.name[2], given.result)
+            self._keep_given(out)
+        else:
+            self._made = given.result, given.seconds
+        if not self._due and self._made is not None:
+            made, self._made = self._made, None
+            self.answered(given.name[1], *made, now)
+        return self.go_on(now, out)
+
+    def _keep_given(self, out: Effects) -> None:
+        """What our rows give away is on disk before an answer leaves."""
+        guard = self.desk.site.guard
+        out.put("ranks", b"%d" % guard.ranks)
+        out.put("given", guard.kept())
