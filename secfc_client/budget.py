@@ -6,8 +6,8 @@ in whatever order the file has them; the federation, the session and the noise a
 the same directions; since nobody can know, they are added up. Rows of which one has changed are other rows: they have an
 entry of their own, and begin at zero.
 
-Counted are ranks of the meter (`leakage`): r of them make r − 1 directions known. An entry is on disk before an answer
-leaves. A damaged file is an error, never a zero.
+Counted are ranks of the meter (`leakage`), of which r make r − 1 directions known, assignments of all rows, and opened
+inertias. An entry is on disk before an answer leaves. A damaged file is an error, never a zero.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy.typing as npt
 from secfc import atomicfile, limits
 from secfc.errors import ConfigError
 from secfc.framing import framed
+from secfc.privacy.leakage import Tally
 
 FILE = "budget.json"
 _VERSION = 1
@@ -40,6 +41,12 @@ class Entry:
     rows: int
     features: int
     file: str  # for people
+    assignments: int = 0
+    inertias: int = 0
+
+    @property
+    def tally(self) -> Tally:
+        return Tally(self.ranks, self.assignments, self.inertias)
 
     @property
     def directions(self) -> int:
@@ -67,7 +74,7 @@ def read(folder: Path) -> dict[str, Entry]:
     try:
         whole = json.loads(text)
         entries = {key: Entry(**fields) for key, fields in whole["entries"].items()}
-        if whole["version"] != _VERSION or whole["seal"] != _seal(entries):
+        if whole["version"] != _VERSION or whole["seal"] != _seal(whole["entries"]):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConfigError(f"{path}: damaged, so what these rows have given away is not known; {_RESET}") from None
@@ -77,7 +84,7 @@ def read(folder: Path) -> dict[str, Entry]:
 def write(folder: Path, entries: Mapping[str, Entry]) -> None:
     """Replace all entries of a state folder."""
     fields: dict[str, Any] = {key: asdict(entry) for key, entry in entries.items()}
-    content = json.dumps({"version": _VERSION, "seal": _seal(entries), "entries": fields}, indent=1)
+    content = json.dumps({"version": _VERSION, "seal": _seal(fields), "entries": fields}, indent=1)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         atomicfile.write(folder / FILE, [content.encode()])
@@ -90,27 +97,28 @@ class Account:
     """The entry of one client's rows. `holder` names the seed of the shares that are used now."""
 
     def __init__(self, folder: Path, key: str, new: Entry) -> None:
-        """`new`: the entry to begin with, of 0 ranks, if these rows have none."""
+        """`new`: the entry to begin with, of nothing given away, if these rows have none."""
         self._folder, self._key, self._new = folder, key, new
-        self._before, self._kept = 0, read(folder).get(key, new)
+        self._before, self._kept = Tally(), read(folder).get(key, new)
 
-    def before(self, holder: str, counted: int) -> int:
-        """Ranks given away besides those that a guard of this holder has counted itself. Call it once for every guard."""
+    def before(self, holder: str, counted: Tally) -> Tally:
+        """What was given away besides that which a guard of this holder has counted itself. Call it once for every guard."""
         entry = self._kept
-        self._before = entry.ranks - min(counted, entry.ranks) if entry.holder == holder else entry.ranks
+        self._before = entry.tally - counted if entry.holder == holder else entry.tally
         self._new = replace(self._new, holder=holder)
         return self._before
 
-    def spend(self, ranks: int) -> None:
+    def spend(self, counted: Tally) -> None:
         """Put on disk what the guard has counted by now; before the answer leaves."""
-        total = max(self._before + ranks, self._kept.ranks)
-        entry = replace(self._new, ranks=total)
+        total = self._before + counted
+        total += self._kept.tally - total  # the larger of both, number by number
+        entry = replace(self._new, **asdict(total))
         if entry != self._kept:
             write(self._folder, read(self._folder) | {self._key: entry})
             self._kept = entry
 
 
-def _seal(entries: Mapping[str, Entry]) -> str:
+def _seal(entries: Mapping[str, Mapping[str, Any]]) -> str:
     """Tells a whole file from a damaged one."""
-    lines = (json.dumps([key, asdict(entry)], sort_keys=True).encode() for key, entry in sorted(entries.items()))
+    lines = (json.dumps([key, fields], sort_keys=True).encode() for key, fields in sorted(entries.items()))
     return hashlib.sha256(framed(b"secfc/v1/budget-file", *lines)).hexdigest()

@@ -22,6 +22,7 @@ from secfc.pki import kit
 from secfc.pki.kit import Kit
 from secfc.privacy import identifiers
 from secfc.privacy.identifiers import ID_BYTES, Ids
+from secfc.privacy.leakage import Tally
 from secfc.protocol.client.guard import Guard
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.site import Site
@@ -75,7 +76,7 @@ class SiteJob:
         kept = store.kept()
         guard = Guard(federation, self.plan, self.rules, kept.get("given", b""))
         account = self._account()
-        guard.charge(account.before(store.holder, guard.ranks))
+        guard.charge(account.before(store.holder, guard.tally))
         site = Site(
             federation=federation,
             plan=self.plan,
@@ -161,8 +162,8 @@ class SiteDisk:
                     self._centers(bytes(value))
                 case Put("no-centers"):
                     textfile.remove(self._job.files.centers, _CURE)
-                case Put("ranks", value):
-                    self._account.spend(int(bytes(value)))
+                case Put("tally", value):
+                    self._account.spend(Tally.from_bytes(bytes(value)))
                 case _:
                     self._job.store.put([one])
 

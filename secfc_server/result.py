@@ -43,6 +43,8 @@ def describe(now: Snapshot, wire_seconds: float) -> dict[str, Any]:
         "inertia": now.records[-1].inertia if now.records else None,
         "cluster_sizes": outcome.sizes if outcome else None,
         "directions_given_away": {"count": outcome.directions, "of": outcome.of_directions} if outcome else None,
+        "assignments_given_away": outcome.given.assignments if outcome else None,
+        "inertias_opened": outcome.given.inertias if outcome else None,
         "seconds": {**now.phase_seconds, "total": wire_seconds},
         "bytes": {
             "sharing_sent": {name: report.sent_bytes for name, report in held.items()},

@@ -40,8 +40,9 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     privacy : t; any t clients may collude and learn nothing about others' rows from their shares.
     segments : ℓ, pieces a row is cut into; None takes the largest that fits 2ℓ + 2t − 1 ≤ n.
     uploads : "masked" (the server learns distances, from which it can compute the rows), "open" (the paper's) or "sealed"
-        (the server learns assignments; the default of a real federation). Here one process holds all rows and plays all
-        parties, so no kind hides anything from it, and the quickest, "masked", is the default.
+        (the server learns assignments and the inertia, with one committee member distances; the default of a real
+        federation). Here one process holds all rows and plays all parties, so no kind hides anything from it, and the
+        quickest, "masked", is the default.
     membership : "public", or "private" (which row is whose is hidden from the server and any t clients). With private
         membership rows are ordered by random IDs, drawn from random_state: a seeding then draws other rows, and ties between
         rows may fall otherwise.

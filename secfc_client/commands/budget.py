@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -14,6 +14,7 @@ from secfc.commands import options
 from secfc.errors import ConfigError, InvalidInput
 from secfc.lock import Lock
 from secfc.pki import kit as kits
+from secfc.privacy.leakage import Tally
 from secfc_client import budget
 from secfc_client.budget import Entry
 
@@ -28,8 +29,10 @@ _SHOWN = 12  # digits of a name
 @click.option("--yes", is_flag=True, help="Reset without asking.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 def command(kit_path: Path, state: Path | None, reset: bool, only: str | None, yes: bool, as_json: bool) -> None:
-    """Show how many directions of the geometry of this site's rows the server may know, added up over all jobs, or reset
-    that count. A reset is refused while a client is running with this state.
+    """Show what this site's rows have given away, added up over all jobs, or reset that count: how many directions of their
+    geometry the server may know (0 after sealed rounds, if nobody on the committee helps it), how many assignments of all
+    rows everybody has seen, and how many inertias sealed rounds have opened. A reset is refused while a client is running
+    with this state.
 
     What has been given away stays given away: a reset makes the client forget it, not the server. Reset only if you accept
     that, for example because the server's operator has deleted what it knew.
@@ -70,12 +73,20 @@ def _reset(folder: Path, only: str | None, yes: bool) -> None:
     what = f"the entry {chosen[0][:_SHOWN]}" if only is not None else "the whole budget"
     if not yes and not click.confirm(f"Reset {what}? The server may still know what was given away.", default=False):
         raise InvalidInput("not confirmed; nothing was reset")
-    budget.write(folder, {key: replace(e, ranks=0, holder="") if key in chosen else e for key, e in entries.items()})
+    nothing = asdict(Tally())
+    budget.write(folder, {key: replace(e, **nothing, holder="") if key in chosen else e for key, e in entries.items()})
 
 
 def _as_json(entries: Mapping[str, Entry]) -> str:
     fields = {
-        key: {"directions": e.directions, "of": e.features, "rows": e.rows, "file": e.file}
+        key: {
+            "directions": e.directions,
+            "of": e.features,
+            "assignments": e.assignments,
+            "inertias": e.inertias,
+            "rows": e.rows,
+            "file": e.file,
+        }
         for key, e in entries.items()
     }
     return json.dumps(fields)
@@ -85,6 +96,7 @@ def _as_text(entries: Mapping[str, Entry]) -> str:
     if not entries:
         return "nothing has been given away by the rows of this state folder"
     return "\n".join(
-        f"{key[:_SHOWN]}  at most {e.directions} of {e.features} directions known  ({e.rows} rows of {e.file})"
+        f"{key[:_SHOWN]}  at most {e.directions} of {e.features} directions known; {e.tally.text()}"
+        f"  ({e.rows} rows of {e.file})"
         for key, e in entries.items()
     )

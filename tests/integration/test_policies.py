@@ -12,6 +12,7 @@ import pytest
 
 from secfc import local
 from secfc.local import Local
+from secfc_client import budget
 from tests.integration import helpers
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +67,9 @@ def test_a_refusal_ends_the_job_on_all_sides_and_a_looser_policy_goes_on(tmp_pat
     assert known["of"] == FEATURES
     assert 2 * (K - 1) <= known["count"] <= min(FEATURES, K + (K - 1) * expected.rounds)
     assert again.result()["history"][-1]["directions"] == known["count"]
+    assert again.result()["assignments_given_away"] == expected.rounds + 1, "one of the seeding, one for each round"
     words = f"distance directions given away: {known['count']} of {FEATURES}"
+    words += f"; assignments given away: {expected.rounds + 1}"
     for party in ("server", *CLIENTS):
         assert helpers.said(again, party, words), party
 
@@ -111,6 +114,28 @@ def test_kept_shares_serve_another_job_and_are_counted_on(tmp_path: Path) -> Non
     known = {record["directions"] for record in second["history"]}
     assert known == {first["directions_given_away"]["count"]}, "the same start asks nothing new of the same rows"
     assert not any(second["bytes"]["sharing_sent"].values()), "nobody had to share again"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("uploads", ["masked", "sealed"])
+def test_assignments_are_counted_over_jobs_and_end_them(tmp_path: Path, uploads: str) -> None:
+    """The budget has what the job gave away; with a limit of as many, the next client ends before it joins."""
+    site, _ = make(tmp_path, uploads=uploads)
+    with local.running(site):
+        site.wait(120)
+    result, rows = site.result(), tmp_path / "client-1.parquet"
+    assert (result["directions_given_away"]["count"] == 0) is (uploads == "sealed")
+    assert result["inertias_opened"] == int(uploads == "sealed")
+    [entry] = budget.read(site.kit("client-1") / "state").values()
+    assert (entry.assignments, entry.inertias) == (result["assignments_given_away"], result["inertias_opened"])
+    assert entry.assignments > 2
+    rules(site, "client-1", f"max_assignments = {entry.assignments}\n")
+    call = helpers.client_call(site.kit("client-1"), rows, tmp_path / "out.parquet")
+    code, _, err = helpers.outcome(helpers.launch(call))
+    assert code == 2
+    assert helpers.error_line(err).startswith(
+        f"error: policy.toml: max_assignments = {entry.assignments}, and earlier jobs on these rows may have given away"
+    )
 
 
 def test_rules_that_cannot_fit_are_told_before_joining(tmp_path: Path) -> None:

@@ -288,7 +288,7 @@ def test_what_is_given_away_is_kept_before_an_upload_leaves() -> None:
     job.finish()
     exact(job)
     assert len(leaving) > 3
-    assert all(before[-2:] == ["ranks", "given"] for before in leaving), "the budget first"
+    assert all(before[-2:] == ["tally", "given"] for before in leaving), "the budget first"
 
 
 # --- goodbye ------------------------------------------------------------------------------------------------------------

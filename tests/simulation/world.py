@@ -50,7 +50,7 @@ from tests.simulation.scene import Expected, Scene
 TICK_SECONDS = 0.5
 LIMIT_SECONDS = 40_000.0  # of virtual time; the longest deadline of the system is an hour
 PATIENT = Deadlines()
-_LASTING = ("secrets", "ranks", "labels", "centers.csv")  # of a client's disk: what outlives a job
+_LASTING = ("secrets", "tally", "labels", "centers.csv")  # of a client's disk: what outlives a job
 
 
 @dataclass

@@ -17,9 +17,10 @@ from secfc.kmeans.coins import Coins
 from secfc.kmeans.decoding import Distances
 from secfc.kmeans.distances import Labels
 from secfc.kmeans.lloyd import Clustering, Question, Step, solve
-from secfc.privacy.leakage import Leakage
+from secfc.privacy.leakage import Leakage, Tally
 from secfc.protocol.client.guard import Guard
 from secfc.protocol.messages import RoundRequest
+from secfc.protocol.rounds.sealing import Detail
 from tests.parties import Rows, deal, digest_of, make_federation, plan_of, unchanged
 
 K, ROWS, FEATURES = 3, 24, 5
@@ -297,7 +298,8 @@ def test_requests_missed_at_the_end_are_counted_once() -> None:
         mine.finish(K + 2)
         assert mine.leakage is not None
         assert mine.leakage.count == 1 + 1 + K
-        assert mine.text() == "distance directions given away: 5 of 5 at most, as some requests were not seen here"
+        directions = "distance directions given away: 5 of 5 at most, as some requests were not seen here"
+        assert mine.text() == f"{directions}; assignments given away: 2"
     one.finish(1 << 63)
     assert one.leakage.count == 5
 
@@ -332,6 +334,85 @@ def test_open_uploads_count_every_segment() -> None:
     admit(one, ask(1, partition(1)), partition(1))
     assert one.leakage is not None
     assert one.leakage.text() == "distance directions given away: 4 of 6"
+
+
+# --- assignments and inertias --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seeding", "counts"), [("random", [1, 2, 3, 4]), ("k-means++", [0, 0, 1, 2])])
+def test_every_request_that_gives_an_assignment_counts_once(seeding: str, counts: list[int]) -> None:
+    """Neither attempts nor restarts count again; while seeding single rows are chosen, which is no assignment."""
+    one, found = guard(seeding), []
+    for number in range(1, 5):
+        labels = chosen(*range(number)) if seeding == "k-means++" and number <= K else partition(number)
+        columns = (number - 1,) if seeding == "k-means++" and number <= K else None
+        for attempt in (1, 2):
+            admit(one, ask(number, labels, columns, attempt), labels)
+            one = guard(seeding, kept=one.kept())
+            admit(one, ask(number, labels, columns, attempt), labels)
+        found.append(one.tally.assignments)
+    assert found == counts
+
+
+def test_assignments_of_requests_that_were_not_seen_count() -> None:
+    one = guard()
+    admit(one, ask(1, partition(1)), partition(1))
+    admit(one, ask(4, partition(2)), partition(2))
+    assert one.tally.assignments == 4
+    one.finish(9)
+    assert one.tally.assignments == 8, "the request that version 9 would have had is not asked"
+
+
+def test_the_policy_limits_assignments_over_sessions_and_jobs() -> None:
+    one = guard(policy=Policy(max_assignments=5))
+    one.charge(Tally(assignments=1))  # of other shares
+    for number in (1, 2):
+        admit(one, ask(number, partition(number)), partition(number))
+    one.begin(b"t" * 32, SHARES, ROWS, KEY)
+    for number in (1, 2):
+        admit(one, ask(number, partition(number)), partition(number))
+    assert one.text().endswith("; assignments given away: 5")
+    words = r"policy\.toml: max_assignments = 5, and this request would make it 6 over all jobs on these rows"
+    refused(one, ask(3, partition(3)), partition(3), Refused, words)
+    with pytest.raises(ConfigError, match="max_assignments = 5, and earlier jobs on these rows may have given away"):
+        one.charge(Tally(assignments=5))
+
+
+def sealed(number: int, labels: Labels, *asked: dict[str, Any]) -> RoundRequest:
+    return dataclasses.replace(ask(number, labels), detail=Detail(1, (0, 1), asked).to_bytes())
+
+
+LLOYD: dict[str, Any] = {"changed": [0], "doubted": [], "separate": False}
+
+
+def test_sealed_rounds_count_assignments_and_the_inertia_and_no_directions() -> None:
+    one = guard(uploads="sealed")
+    admit(one, sealed(1, partition(1), LLOYD), partition(1))
+    admit(one, sealed(2, partition(2), LLOYD), partition(2))
+    assert one.text() == "distance directions given away: 0 of 5; assignments given away: 2"
+    admit(one, sealed(3, partition(2), {}), partition(2))
+    assert one.tally == Tally(0, 2, 1)
+    again = guard(uploads="sealed", kept=one.kept())
+    for mine in (one, again):
+        mine.finish(4)
+        assert mine.text() == "distance directions given away: 0 of 5; assignments given away: 2; inertias opened: 1"
+    again.begin(b"t" * 32, SHARES, ROWS, KEY)
+    assert again.tally == Tally(0, 2, 1)
+
+
+def test_an_inertia_that_was_not_seen_counts() -> None:
+    one = guard(uploads="sealed")
+    admit(one, sealed(1, partition(1), LLOYD), partition(1))
+    one.finish(4)
+    assert one.tally == Tally(0, 2, 1)
+
+
+def test_nothing_is_asked_once_the_inertia_is_opened() -> None:
+    """Inertias of partitions of the server's choice would tell it distances."""
+    one = guard(uploads="sealed")
+    admit(one, sealed(1, partition(1), {}), partition(1))
+    for asked in ({}, LLOYD):
+        refused(one, sealed(2, partition(2), asked), partition(2), OutOfTurn, "although the inertia was opened")
 
 
 @pytest.mark.parametrize("damage", [b"\0\0\0\2{}", b"\0\0\0\1x", b"x", b"\xff\xff\xff\xff{}"])

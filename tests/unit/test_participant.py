@@ -491,7 +491,7 @@ def test_a_wrong_responder_set(me: Client, responders: tuple[int, ...], error: t
 def test_who_is_not_asked_does_not_answer_but_counts_it(me: Client) -> None:
     assert ask(me, responders=(0, 1, 3)) is None
     assert me.machine.ended is None
-    assert {"given", "ranks"} <= set(me.kept)
+    assert {"given", "tally"} <= set(me.kept)
 
 
 @pytest.mark.parametrize(("number", "attempt"), [(2, 1), (3, 1)])
@@ -551,7 +551,7 @@ def test_what_a_request_gives_away_is_kept_before_the_answer_leaves(me: Client) 
     made = me.machine.handle(Worked(answer.name, answer.run()), me.now)
     assert not made.send, "an answer waits until it is counted"
     effects = me.machine.handle(Worked(count.name, count.run()), me.now)
-    assert [one.key for one in effects.keep] == ["ranks", "given"]
+    assert [one.key for one in effects.keep] == ["tally", "given"]
     assert [send.message.kind for send in effects.send] == [Kind.UPLOAD]
 
 

@@ -16,6 +16,7 @@ least_privacy = 2
 uploads = ["masked"]
 max_requests = 40
 max_directions = 12
+max_assignments = 30
 smallest_cluster = 5
 open_centers = "clients"
 centers_smallest = 20
@@ -25,7 +26,7 @@ keep_shares = true
 
 
 def test_every_key() -> None:
-    assert policy.parse(WHOLE, "policy.toml") == Policy(2, ("masked",), 40, 12, 5, "clients", 20, ("a", "b"), True)
+    assert policy.parse(WHOLE, "policy.toml") == Policy(2, ("masked",), 40, 12, 30, 5, "clients", 20, ("a", "b"), True)
 
 
 def test_an_empty_file_is_the_defaults() -> None:
@@ -95,6 +96,9 @@ def test_a_wrong_value_is_one_clear_line(text: str, words: str) -> None:
         (Policy(max_requests=3), {}, "the shortest job makes 4 requests"),
         (Policy(max_requests=4), {"seeding": "separation"}, "the shortest job makes 5 requests"),
         (Policy(max_directions=1), {}, "k = 3 clusters give away 2 at once"),
+        (Policy(max_requests=4), {"uploads": "sealed"}, "the shortest job makes 5 requests"),
+        (Policy(max_assignments=1), {}, "max_assignments = 1, but the shortest job gives away 2 of them"),
+        (Policy(max_assignments=1), {"uploads": "sealed"}, "the shortest job gives away 2 of them"),
     ],
 )
 def test_a_federation_that_cannot_fit(rules: Policy, settings: dict[str, str], words: str) -> None:
@@ -109,6 +113,8 @@ def test_a_federation_that_fits() -> None:
     policy.check(Policy(1, ("masked",), 4, 2), make_federation(5))
     policy.check(Policy(max_directions=0), make_federation(5, uploads="sealed"))  # it shows no distances
     policy.check(Policy(smallest_cluster=9, max_requests=1), make_federation(5, seeding="random"))
+    policy.check(Policy(max_assignments=1), make_federation(5, seeding="random"))
+    policy.check(Policy(max_directions=0), make_federation(5, uploads="sealed"))
 
 
 def test_rules_are_shown_as_they_are_written() -> None:

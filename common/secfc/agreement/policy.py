@@ -28,6 +28,7 @@ class Policy:
     uploads: tuple[str, ...] = UPLOADS
     max_requests: int | None = None  # answered in one job, seeding included
     max_directions: int | None = None  # independent distance directions given away (`secfc.privacy.leakage`)
+    max_assignments: int | None = None  # assignments of all rows given away, over all jobs on the same rows
     smallest_cluster: int = 1  # rows a cluster must have before distances to its centre are given; k-means++ needs 1
     open_centers: str = TO_NOBODY  # who may see the centres after the job
     centers_smallest: int = SMALLEST  # rows of a cluster, beside those of the t sites with most, to open its centre
@@ -76,6 +77,7 @@ def parse(text: str, where: str) -> Policy:
         uploads=_uploads(table),
         max_requests=table.integer("max_requests", 1) if "max_requests" in raw else None,
         max_directions=table.integer("max_directions", 0) if "max_directions" in raw else None,
+        max_assignments=table.integer("max_assignments", 1) if "max_assignments" in raw else None,
         smallest_cluster=table.integer("smallest_cluster", 1, default=Policy.smallest_cluster),
         open_centers=table.choice("open_centers", (TO_NOBODY, TO_CLIENTS, TO_SERVER)),
         centers_smallest=table.integer("centers_smallest", 1, default=Policy.centers_smallest),
@@ -101,14 +103,20 @@ def complaints(policy: Policy, federation: Federation) -> list[str]:
     if seeding_requests(f) and policy.smallest_cluster > 1:
         floor = f"smallest_cluster = {policy.smallest_cluster}, but seeding = {_toml(f.job.seeding)}"
         found.append(f'{floor} asks for distances to single rows; it needs 1, or agree on seeding = "random"')
-    least = seeding_requests(f) + 1
+    sealed = f.uploads == "sealed"  # shows no distances, and asks for the inertia at the end
+    least = seeding_requests(f) + 1 + sealed
     if policy.max_requests is not None and policy.max_requests < least:
         found.append(f"max_requests = {policy.max_requests}, but the shortest job makes {least} requests")
+    assignments = assignments_given(f, least - sealed)
+    if policy.max_assignments is not None and policy.max_assignments < assignments:
+        found.append(
+            f"max_assignments = {policy.max_assignments}, but the shortest job gives away {assignments} of them"
+        )
     if unknown := [name for name in policy.committee if name not in f.roster]:
         found.append(f"committee names {', '.join(unknown)}, and no client of the federation is called that")
     elif policy.committee and len(policy.committee) <= f.privacy:
         found.append(f"committee names {len(policy.committee)} clients, and {f.privacy + 1} compare")
-    directions = min(f.job.k - 1, f.job.features) if f.uploads != "sealed" else 0
+    directions = min(f.job.k - 1, f.job.features) if not sealed else 0
     if policy.max_directions is not None and policy.max_directions < directions:
         found.append(
             f"max_directions = {policy.max_directions}, but k = {f.job.k} clusters give away {directions} at once"
@@ -119,6 +127,13 @@ def complaints(policy: Policy, federation: Federation) -> list[str]:
 def seeding_requests(federation: Federation) -> int:
     """Requests before the first of Lloyd's: a single row's distances each, and one to separate."""
     return {"random": 0, "k-means++": federation.job.k, "separation": federation.job.k + 1}[federation.job.seeding]
+
+
+def assignments_given(federation: Federation, requests: int) -> int:
+    """Assignments of all rows that the answers to the first so many requests make known: the last one of the seeding does,
+    and every one after it. Where a random start begins is no answer."""
+    first = 1 if federation.job.seeding == "random" else federation.job.k
+    return max(requests - first + 1, 0)
 
 
 def _uploads(table: toml.Table) -> tuple[str, ...]:

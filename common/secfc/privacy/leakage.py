@@ -27,6 +27,9 @@ of them (Schwartz-Zippel). The sketch is a function of a key: public by default,
 that guards against a server looking for groups with colliding sketches uses a key of its own. (Left over: 0/1 vectors that
 are dependent modulo this one prime. They exist, take dozens of directions to make, and hide one.)
 A step is O(8·m + k·rank·d) and nothing once everything is known; memory is 5·rank·d bytes at most.
+
+**Assignments and inertias.** Labels tell about rows too, whatever the uploads (`experiments.labels`), and sealed rounds,
+which show the server no distances, open a total inertia. `Tally` adds all three up over jobs.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +48,7 @@ from secfc.errors import InvalidInput, Malformed
 from secfc.kmeans.distances import UNASSIGNED, Labels
 
 Matrix = npt.NDArray[np.int64]
+_DAMAGED = "the kept leakage count is damaged; what was leaked before is not known any more"
 
 P = (1 << 31) - 1
 PUBLIC_KEY = hashlib.sha256(b"secfc/v1/leakage").digest()
@@ -53,6 +57,34 @@ _BLOCK = 1 << 14  # rows sketched at a time: 1 MiB of keystream; 2^14 · 8 · 2^
 _INNER = 1 << 11  # products of 31 and 11 bits that float64 adds exactly
 _HEADER = struct.Struct("<4sQII32sI")
 _MAGIC = b"SFL1"
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What the same rows have given away, over all jobs: ranks of the meter, assignments of all rows, opened inertias."""
+
+    ranks: int = 0
+    assignments: int = 0
+    inertias: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def __sub__(self, other: Tally) -> Tally:
+        """What is left; never less than nothing."""
+        return Tally(*(max(a - b, 0) for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def text(self) -> str:
+        """What is no direction, for people."""
+        opened = f"; inertias opened: {self.inertias}" if self.inertias else ""
+        return f"assignments given away: {self.assignments}{opened}"
+
+    def to_bytes(self) -> bytes:
+        return b"%d %d %d" % astuple(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Tally:
+        return cls(*map(int, data.split()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +198,7 @@ class Leakage:
             magic, rows, features, segments, key, rank = _HEADER.unpack_from(data)
             empty = cls(rows, features, segments, key)
         except (struct.error, InvalidInput):
-            raise Malformed("the kept leakage count is damaged; what was leaked before is not known any more") from None
+            raise Malformed(_DAMAGED) from None
         kept = 0 if rank == empty._most else rank
         body = np.frombuffer(data[_HEADER.size : (len(data) - _HEADER.size) // 4 * 4 + _HEADER.size], dtype="<u4")
         pivots, rest = body[:kept].astype(np.int64), body[kept:].astype(np.int64)
@@ -177,7 +209,7 @@ class Leakage:
             or len(set(pivots.tolist()) & set(range(empty._width))) != kept
             or (rest >= P).any()
         ):
-            raise Malformed("the kept leakage count is damaged; what was leaked before is not known any more")
+            raise Malformed(_DAMAGED)
         basis = np.zeros((kept, empty._width), dtype=np.int64)
         basis[:, pivots] = np.eye(kept, dtype=np.int64)
         basis[:, np.setdiff1d(np.arange(empty._width), pivots)] = rest.reshape(kept, empty._width - kept)

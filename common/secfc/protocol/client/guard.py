@@ -9,10 +9,11 @@ Rules for the requests of one session, which an honest server never breaks:
   rows, those of before and one of the candidates of before, and the candidates of the next, no more than the job allows; it
   asks for the candidates, or after a restart for all; separation leaves rows out once, in request k + 2; every other S is a
   partition of all rows;
-* no number is beyond what `max_rounds` of the job allows.
+* no number is beyond what `max_rounds` of the job allows;
+* once an inertia is opened, nothing else is asked.
 
-Then the policy: `committee`, `max_requests`, `smallest_cluster`, `max_directions`. Every client sees every request and checks
-it, asked or not, because the distances are those of its rows, whoever computes them.
+Then the policy: `committee`, `max_requests`, `smallest_cluster`, `max_directions`, `max_assignments`. Every client sees every
+request and checks it, asked or not, because the distances are those of its rows, whoever computes them.
 
 What a client cannot see: whether the draws of k-means++ and the assignments follow from the distances; requests that the
 server shows to others only. Numbers it has not seen are counted as if they had given away all they can.
@@ -31,12 +32,12 @@ import numpy.typing as npt
 
 from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
-from secfc.agreement.policy import FILE, Policy, seeding_requests
+from secfc.agreement.policy import FILE, Policy, assignments_given, seeding_requests
 from secfc.errors import ConfigError, Malformed, OutOfTurn, Refused, WentBack
 from secfc.framing import framed
 from secfc.kmeans.distances import UNASSIGNED, Labels
 from secfc.kmeans.seeding import chosen_rows
-from secfc.privacy.leakage import Leakage
+from secfc.privacy.leakage import Leakage, Tally
 from secfc.protocol.messages import RoundRequest
 from secfc.protocol.rounds import kind_of
 
@@ -54,6 +55,7 @@ class _Asked:
     assignment: str = ""
     columns: tuple[int, ...] = ()
     seeds: tuple[int, ...] = ()  # the single rows of the seeding: number − 1 that are chosen, in order, then candidates
+    inertia: bool = False  # whether it opens the inertia, and gives no assignment
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,13 +86,15 @@ class Guard:
         """`kept`: what an earlier process had in `kept`, if there was one. `any_start`: a job may begin with any assignment
         and ask for what it likes; in one process only."""
         self.policy = policy or Policy()
-        self._any_start, self._shows = any_start, kind_of(plan).shows_distances
+        self._any_start, self._kind = any_start, kind_of(plan)
+        self._shows = self._kind.shows_distances
         self._federation, self._plan = federation, plan
         self._session = self._share_sets = b""
         self._asked = _Asked()
         self._meter: Leakage | None = None
         self._unseen = 0  # what may have been given away besides, in ranks of the meter
-        self._before = 0  # the same, by shares that are none of ours any more: what `budget` keeps of these rows
+        self._earlier = Tally()  # assignments and inertias of earlier sessions with these shares
+        self._before = Tally()  # by shares that are none of ours any more: what `budget` keeps of these rows
         if kept:
             self._restore(kept)
 
@@ -106,23 +110,38 @@ class Guard:
         return self._segments * (self._unseen + (self._meter.rank if self._meter else 0))
 
     @property
+    def tally(self) -> Tally:
+        """The same with assignments and opened inertias: what `budget` is to keep."""
+        return self._earlier + self._session_tally(self._asked) + Tally(self.ranks)
+
+    def _session_tally(self, asked: _Asked) -> Tally:
+        """What the answers up to a request of this session make known. Counted by its number: attempts count once, and
+        requests that we did not see count too."""
+        return Tally(0, assignments_given(self._federation, asked.number - asked.inertia), int(asked.inertia))
+
+    @property
     def _segments(self) -> int:
         """What an upload tells apart."""
-        return self._plan.segments if kind_of(self._plan).shows_segments else 1
+        return self._plan.segments if self._kind.shows_segments else 1
 
-    def charge(self, ranks: int) -> None:
+    def charge(self, before: Tally) -> None:
         """Count in what our rows have given away besides, in other jobs, whatever shares those had."""
-        self._before, most = ranks, self.policy.max_directions
-        if most is not None and min(ranks, self._federation.job.features) > most:
-            raise ConfigError(
-                f"{FILE}: max_directions = {most}, and earlier jobs on these rows may have given away as many; "
-                "secfc budget shows it, and a person at this site can reset it"
-            )
+        self._before, rules = before, self.policy
+        if rules.max_directions is not None and min(before.ranks, self._federation.job.features) > rules.max_directions:
+            self._refuse_to_begin("max_directions", rules.max_directions)
+        if rules.max_assignments is not None and before.assignments >= rules.max_assignments:
+            self._refuse_to_begin("max_assignments", rules.max_assignments)
+
+    def _refuse_to_begin(self, rule: str, most: int) -> None:
+        raise ConfigError(
+            f"{FILE}: {rule} = {most}, and earlier jobs on these rows may have given away as many; "
+            "secfc budget shows it, and a person at this site can reset it"
+        )
 
     @property
     def leakage(self) -> Leakage | None:
         """All that our rows may have told so far; None before the roster is known."""
-        return self._with_unseen(self._meter, self._unseen + self._before) if self._meter else None
+        return self._with_unseen(self._meter, self._unseen + self._before.ranks) if self._meter else None
 
     def text(self) -> str:
         """For progress and logs; empty before the roster is known."""
@@ -130,8 +149,8 @@ class Guard:
         if leakage is None:
             return ""
         unseen = " at most, as some requests were not seen here" if self._unseen else ""
-        before = " at most, with what earlier jobs on these rows gave away" if self._before else ""
-        return leakage.text() + (before or unseen)
+        before = " at most, with what earlier jobs on these rows gave away" if self._before.ranks else ""
+        return f"{leakage.text()}{before or unseen}; {(self._before + self.tally).text()}"
 
     @staticmethod
     def _with_unseen(meter: Leakage, unseen: int) -> Leakage:
@@ -140,6 +159,7 @@ class Guard:
     def begin(self, session: bytes, share_sets: bytes, rows: int, key: bytes) -> None:
         """The roster is known: how many rows, and whether we knew the session or all of these share sets before."""
         if session != self._session:
+            self._earlier += self._session_tally(self._asked)
             self._asked = _Asked()
         same = self._meter is not None and share_sets == self._share_sets and self._meter.rows == rows
         if not same:  # the others' rows may be new; ours are not, and what was told of them stays told
@@ -161,16 +181,16 @@ class Guard:
         sizes = np.bincount(labels[labels != UNASSIGNED], minlength=self._federation.job.k)
         self._check_columns(request, sizes)
         seeds = () if self._any_start else self._check_shape(request.number, labels)
-        self._check_limits(request.number, labels, sizes)
-        digest = request.assignment_digest.hex()
-        asked = _Asked(request.number, request.attempt, question, digest, request.columns, seeds)
+        digest, inertia = request.assignment_digest.hex(), self._kind.opens_inertia(request)
+        asked = _Asked(request.number, request.attempt, question, digest, request.columns, seeds, inertia)
+        self._check_limits(asked, labels, sizes)
         return Examined(asked, self._meter, labels if self._shows else None)
 
     def admit(self, examined: Examined, counted: Leakage) -> None:
         """Take note of a request and of what it gives away, or raise Refused and change nothing. Pre-condition: nothing was
         admitted since it was examined."""
         unseen = self._unseen_before(counted, examined.asked.number)
-        now, most = self._with_unseen(counted, unseen + self._before), self.policy.max_directions
+        now, most = self._with_unseen(counted, unseen + self._before.ranks), self.policy.max_directions
         if most is not None and now.count > most:
             raise Refused(f"{FILE}: max_directions = {most}, and this request would make it {now.count} of {now.total}")
         self._meter, self._unseen, self._asked = counted, unseen, examined.asked
@@ -194,6 +214,8 @@ class Guard:
         self._check_first(request)
         if now == last and question != self._asked.question:
             raise OutOfTurn(f"the server asks something else than before as request {now[0]}, attempt {now[1]}")
+        if now[0] > last[0] and self._asked.inertia:
+            raise OutOfTurn("the server goes on although the inertia was opened, which ends an honest job")
         if now[0] == last[0] and request.assignment_digest.hex() != self._asked.assignment:
             raise OutOfTurn(f"the server repeats request {now[0]} with another assignment")
         return now == last
@@ -248,10 +270,16 @@ class Guard:
             raise OutOfTurn("the server exchanges rows that the seeding has chosen before")
         return seeds
 
-    def _check_limits(self, number: int, labels: Labels, sizes: Sizes) -> None:
+    def _check_limits(self, asked: _Asked, labels: Labels, sizes: Sizes) -> None:
         rules = self.policy
-        if rules.max_requests is not None and number > rules.max_requests:
-            raise Refused(f"{FILE}: max_requests = {rules.max_requests}, and this is request {number}")
+        if rules.max_requests is not None and asked.number > rules.max_requests:
+            raise Refused(f"{FILE}: max_requests = {rules.max_requests}, and this is request {asked.number}")
+        given = (self._before + self._earlier + self._session_tally(asked)).assignments
+        if rules.max_assignments is not None and given > rules.max_assignments:
+            raise Refused(
+                f"{FILE}: max_assignments = {rules.max_assignments}, and this request would make it {given}"
+                " over all jobs on these rows"
+            )
         smallest = int(sizes[sizes > 0].min(initial=len(labels)))
         if smallest < rules.smallest_cluster:
             why = "an empty cluster takes one row, so an honest job may end here too"
@@ -261,7 +289,8 @@ class Guard:
         """The job has ended with the assignment that the request `version` would have had."""
         if self._meter is not None:
             self._unseen = self._unseen_before(self._meter, version)
-            self._asked = replace(self._asked, number=max(self._asked.number, version - 1))
+            number, inertia = max(self._asked.number, version - 1), not self._shows
+            self._asked = replace(self._asked, number=number, inertia=inertia)
 
     def _unseen_before(self, meter: Leakage, number: int) -> int:
         """What we did not see being given away, once the requests up to that number are behind us; in ranks."""
@@ -276,7 +305,7 @@ class Guard:
     def kept(self) -> bytes:
         """What the next process must know. Secret, as the meter's key is."""
         names = {"session": self._session.hex(), "share_sets": self._share_sets.hex(), "unseen": self._unseen}
-        head = json.dumps(names | {"asked": asdict(self._asked)}).encode()
+        head = json.dumps(names | {"asked": asdict(self._asked), "earlier": asdict(self._earlier)}).encode()
         return len(head).to_bytes(4, "big") + head + (self._meter.to_bytes() if self._meter else b"")
 
     def _restore(self, kept: bytes) -> None:
@@ -286,7 +315,7 @@ class Guard:
             asked = head["asked"]
             self._session, self._share_sets = bytes.fromhex(head["session"]), bytes.fromhex(head["share_sets"])
             self._asked = _Asked(**asked | {name: tuple(asked[name]) for name in ("columns", "seeds")})
-            self._unseen = int(head["unseen"])
+            self._unseen, self._earlier = int(head["unseen"]), Tally(**head.get("earlier", {}))
             self._meter = Leakage.from_bytes(kept[end:]) if kept[end:] else None
         except (ValueError, KeyError, TypeError, Malformed):
             raise ConfigError(_DAMAGED) from None

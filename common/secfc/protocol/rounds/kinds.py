@@ -158,6 +158,7 @@ class RoundKind:
     client: Callable[[Holding], ClientHalf]
     shows_segments: bool
     shows_distances: bool = True
+    opens_inertia: Callable[[RoundRequest], bool] = lambda _: False  # whether a request does, instead of giving labels
     empties: str = "furthest"  # the rule for empty clusters (`kmeans.empties`)
     draw_bits: Callable[[Plan], int] = lambda _: DRAW_BITS  # κ of a k-means++ draw
     committee: Callable[[Plan, RoundRequest], tuple[int, ...]] = (

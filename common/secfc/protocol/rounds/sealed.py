@@ -13,6 +13,7 @@ KIND = RoundKind(
     client=SealedClient,
     shows_segments=False,
     shows_distances=False,
+    opens_inertia=lambda request: not request.past and sealing.Detail.from_bytes(request.detail).opens_inertia,
     empties="largest",
     draw_bits=lambda plan: plan.sealed(1).draw_bits,
     committee=sealing.committee_of,

@@ -72,8 +72,15 @@ class Detail:
         except (ValueError, KeyError, TypeError, RecursionError):
             raise Malformed("a sealed request does not say who compares what") from None
 
+    @property
+    def opens_inertia(self) -> bool:
+        """Whether the answer is an inertia and no assignment."""
+        return any("seed" not in one and "changed" not in one for one in self.asked)
+
     def questions(self, labels: Labels, columns: tuple[int, ...], clusters: int) -> list[Asked]:
         """What is asked, for an assignment of all rows."""
+        if len(self.asked) != 1 and not (self.asked and all("seed" in one for one in self.asked)):
+            raise Malformed("a sealed request asks one thing, or for several seeds")
         try:
             return [_question(one, labels, columns, clusters) for one in self.asked]
         except (ValueError, KeyError, TypeError, IndexError):

@@ -9,10 +9,13 @@ import numpy as np
 
 from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
+from secfc.agreement.policy import assignments_given
 from secfc.errors import SecfcError
 from secfc.kmeans.distances import Labels
+from secfc.privacy.leakage import Tally
 from secfc.protocol.messages import Held, Phase
-from secfc.protocol.server.asking import RequestRecord
+from secfc.protocol.rounds import kind_of
+from secfc.protocol.server.asking import Asking, RequestRecord
 from secfc.protocol.server.job import Member
 from secfc.protocol.server.phases.base import Failed, JobPhase
 
@@ -46,6 +49,7 @@ class Outcome:
     labels: Labels = field(repr=False)
     directions: int  # given away to the server, of so many
     of_directions: int
+    given: Tally  # assignments and inertias of this job
     leakage_text: str
     committee: tuple[str, ...] = ()  # who compares, in sealed rounds
 
@@ -127,7 +131,7 @@ def _outcome(phase: JobPhase) -> Outcome | None:
     machine = phase.asking
     if machine is None:
         return None
-    clustering, leakage = machine.clustering, machine.leakage
+    clustering, leakage, given = machine.clustering, machine.leakage, _given(phase.job.federation, machine)
     return Outcome(
         version=machine.version,
         tries=machine.tries,
@@ -138,6 +142,13 @@ def _outcome(phase: JobPhase) -> Outcome | None:
         labels=clustering.labels,
         directions=leakage.count,
         of_directions=leakage.total,
-        leakage_text=leakage.text(),
+        given=given,
+        leakage_text=f"{leakage.text()}; {given.text()}",
         committee=tuple(phase.job.names[j] for j in machine.committee),
     )
+
+
+def _given(federation: Federation, machine: Asking) -> Tally:
+    """What everybody has learnt besides distances, by the requests that are answered."""
+    opened = int(machine.done and not kind_of(machine.plan).shows_distances)
+    return Tally(0, assignments_given(federation, machine.clustering.number - 1 - opened), opened)

@@ -247,5 +247,5 @@ class Follows(Holds):
     def _keep_given(self, out: Effects) -> None:
         """What our rows give away is on disk before an answer leaves."""
         guard = self.desk.site.guard
-        out.put("ranks", b"%d" % guard.ranks)
+        out.put("tally", guard.tally.to_bytes())
         out.put("given", guard.kept())
