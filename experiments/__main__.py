@@ -23,7 +23,7 @@ EXPERIMENTS = {
     "report": "write docs/results.md and its plots from the files of a run",
     "speed": "one round of client and server against one scikit-learn iteration, and masks against bare AES",
     "union": "seconds and bytes per ID of the private set union of row IDs",
-    "attacks": "what the server, alone or with one client, recovers from open and from masked uploads; with plots",
+    "attacks": "what the server, alone or with one client, recovers from all kinds of uploads, and everybody from labels",
 }
 
 

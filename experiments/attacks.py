@@ -1,4 +1,4 @@
-"""What an adversary makes of what the protocol really transmits, with open and with masked uploads.
+"""What an adversary makes of what the protocol really transmits, with open, masked and sealed uploads.
 
 (a) the server alone: the geometry of every segment, from φ(β_u);
 (b) the server and one client: every row exactly, by linear algebra in each lane;
@@ -9,11 +9,13 @@
     numbers and d′ are exact: lattice reduction finds the axes;
 (g) the server alone: rows of yes/no features, after one round of Lloyd;
 (h) the server and one client that has chosen four of its rows: all yes/no features of all rows;
-(i) the server and one client: as (f), and six rows of its own say the rest: every row as it is.
+(i) the server and one client: as (f), and six rows of its own say the rest: every row as it is;
+(j), (k) every party: the labels alone (`experiments.labels`), here of sealed rounds, where they are all that is left.
 
-(c) and (e) to (i) work on masked uploads as on open ones: that is what masking does not hide. Errors are relative to the
-spread of the rows: 0 is exact, 1 is putting every row at the mean; "guess" is what a random cloud scores when it is laid over
-the rows as well as an attack's result is.
+(c) and (e) to (i) work on masked uploads as on open ones: that is what masking does not hide. On sealed ones they fail,
+unless a member of the committee helps the server (`experiments.sealedview`): then they work as on masked ones. Errors are
+relative to the spread of the rows: 0 is exact, 1 is putting every row at the mean; "guess" is what a random cloud scores when
+it is laid over the rows as well as an attack's result is.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from experiments import lattice, output, recovery, yes_no
+from experiments import labels, lattice, output, recovery, yes_no
 from experiments.recovery import Floats
 from experiments.transcript import Integers, Setting, Transcript, record
 
@@ -46,6 +48,7 @@ TITLES = {
     "i": "rows, six own rows known",
 }
 WITH_CLIENT = "behi"
+MEMBER = "sealed, a member helps"
 
 
 @dataclass(frozen=True)
@@ -253,8 +256,8 @@ def attack(setting: Setting) -> Report:
     for uploads in ("open", "masked"):
         transcript = record(setting, uploads)
         outcomes += [run(transcript) for run in (segments, insider, distances, own_rows, axes, few_rows)]
-    labels = transcript.requests[-1].labels
-    return Report(setting, transcript.rows.astype(np.float64), labels, outcomes, curve(transcript), guess(transcript))
+    last = transcript.requests[-1].labels
+    return Report(setting, transcript.rows.astype(np.float64), last, outcomes, curve(transcript), guess(transcript))
 
 
 def attack_answers() -> list[Report]:
@@ -262,9 +265,30 @@ def attack_answers() -> list[Report]:
     out = []
     for setting, run in ((answers(), bits), (planted(), chosen)):
         transcript = record(setting, "masked")
-        labels, rows = transcript.requests[-1].labels, transcript.rows.astype(np.float64)
-        out.append(Report(setting, rows, labels, [run(transcript)], [], guess(transcript)))
+        last, rows = transcript.requests[-1].labels, transcript.rows.astype(np.float64)
+        out.append(Report(setting, rows, last, [run(transcript)], [], guess(transcript)))
     return out
+
+
+def attack_sealed() -> list[Report]:
+    """What works on masked uploads, on sealed ones: by the server as above, and with the help of a committee member."""
+    small = mixture(6, 80, 6, 5, 1, 1)
+    tried: list[tuple[Setting, list[Callable[[Transcript], Outcome]]]] = [
+        (iris(), [distances, own_rows, axes, few_rows]),
+        (small, [distances, own_rows, axes, few_rows]),
+        (answers(6, 80), [bits]),
+        (planted(24, 100, 3), [chosen]),
+    ]
+    return [_sealed(setting, runs) for setting, runs in tried]
+
+
+def _sealed(setting: Setting, runs: Sequence[Callable[[Transcript], Outcome]]) -> Report:
+    transcript = record(setting, "sealed")
+    outcomes = [replace(run(transcript), directions=0) for run in runs]
+    vars(transcript)["member"] = True
+    outcomes += [replace(run(transcript), uploads=MEMBER) for run in runs]
+    rows = transcript.rows.astype(np.float64)
+    return Report(setting, rows, transcript.requests[-1].labels, outcomes, [], guess(transcript))
 
 
 def table(reports: Sequence[Report]) -> Table:
@@ -303,12 +327,14 @@ def table(reports: Sequence[Report]) -> Table:
     help="Also write the figures as JSON and plots of original against recovered as PNG here.",
 )
 def command(as_json: bool, out: Path | None) -> None:
-    """Attack what the protocol transmits, with open and with masked uploads: which rows and features come out."""
+    """Attack what the protocol transmits, with open, masked and sealed uploads: which rows and features come out, and what
+    labels alone tell."""
     console = Console(stderr=True)
     with console.status("attacking"):
         reports = [attack(setting) for setting in settings()]
-        drawn, reports = list(reports), reports + attack_answers()
-    rows = [report.row() for report in reports]
+        drawn, reports = list(reports), [*reports, *attack_answers(), *attack_sealed()]
+        told = [labels.attack(setting) for setting in labels.settings()]
+    rows = [report.row() for report in reports] + [report.row() for report in told]
     if out is not None:
         from experiments import attack_plots
 
@@ -318,4 +344,4 @@ def command(as_json: bool, out: Path | None) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
     else:
-        Console(width=None if sys.stdout.isatty() else 140).print(table(reports))
+        Console(width=None if sys.stdout.isatty() else 140).print(table(reports), labels.table(told))

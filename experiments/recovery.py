@@ -56,7 +56,7 @@ def segment_distances(transcript: Transcript, groups: list[Column], segment: int
     for index, column in enumerate(groups):
         lanes = field.lanes_for(column.size**2 * transcript.plan.unit)
         residues = [_at(transcript, column, lane, [transcript.plan.code.betas[lane][segment]]) for lane in range(lanes)]
-        out[:, index] = (_crt(residues, field.primes[:lanes])[0] / column.size**2).astype(np.float64)
+        out[:, index] = (crt(residues, field.primes[:lanes])[0] / column.size**2).astype(np.float64)
     return out
 
 
@@ -82,7 +82,7 @@ def rows_with_insider(transcript: Transcript) -> Rows:
     lanes = range(agreed.field.lanes_for(2 * agreed.eta))
     found = [_lane(transcript, groups, lane) for lane in lanes]
     primes = agreed.field.primes[: len(lanes)]
-    values, modulus = _crt([rows for rows, _ in found], primes), np.prod(np.array(primes, dtype=object))
+    values, modulus = crt([rows for rows, _ in found], primes), np.prod(np.array(primes, dtype=object))
     balanced = np.where(values > modulus // 2, values - modulus, values)
     refused = sum(refused for _, refused in found)
     return Rows(balanced[:, : agreed.wishes.features], refused, groups[-1].step + 1)
@@ -178,7 +178,7 @@ def _at(transcript: Transcript, column: Column, lane: int, places: list[int], *,
     return np.asarray(weights @ values % p)
 
 
-def _crt(residues: list[Integers], primes: tuple[int, ...]) -> npt.NDArray[np.object_]:
+def crt(residues: list[Integers], primes: tuple[int, ...]) -> npt.NDArray[np.object_]:
     """The integers in [0, Πp) with these residues."""
     modulus = int(np.prod(np.array(primes, dtype=object)))
     total = np.zeros(residues[0].shape, dtype=object)

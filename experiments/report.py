@@ -41,7 +41,9 @@ def write(folder: Path, docs: Path) -> Path:
         "sigma": f"{contest.SIGMA:g}",
     }
     page = Template(TEMPLATE.read_text(encoding="utf-8"))
-    text = page.substitute(parts, **setup, machine=_machine(some["machine"]), speed=_speed(folder))
+    text = page.substitute(
+        parts, **setup, machine=_machine(some["machine"]), speed=_speed(folder), labels=_labels(folder)
+    )
     for name in (name for name, result in found.items() if result):
         (docs / "results").mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / f"{name}.png", docs / "results" / f"{name}.png")
@@ -63,6 +65,13 @@ def _speed(folder: Path) -> str:
         rows = json.loads((folder / "network.json").read_text(encoding="utf-8"))
         out += ["Whole rounds over mutual TLS, all on this machine:", "", *sections.network(rows)]
     return "\n".join(out)
+
+
+def _labels(folder: Path) -> str:
+    if not (folder / "attacks.json").exists():
+        return "Not part of this run.\n"
+    rows = json.loads((folder / "attacks.json").read_text(encoding="utf-8"))
+    return "\n".join(sections.labels([row for row in rows if "labels" in row]))
 
 
 def _machine(machine: Row) -> str:

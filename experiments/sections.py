@@ -186,6 +186,25 @@ def speed(rows: Sequence[Row]) -> Lines:
     )
 
 
+def labels(rows: Sequence[Row]) -> Lines:
+    """What labels tell, of those data sets on which that was tried."""
+    head = [
+        "R² of the rows",
+        "jobs",
+        "assignments",
+        "any party, best case",
+        "one client, others' rows",
+        "a random cloud",
+    ]
+    body = []
+    for row in rows:
+        name = f"{row['data']}, {row['m']} × {row['d']}, k = {row['k']}"
+        for one in row["labels"]:
+            figures = (f"{one['r2']:.2f}", f"{one['others_r2']:.2f}", f"{row['guess_r2']:.2f}")
+            body.append([name, str(one["jobs"]), str(one["assignments"]), *figures])
+    return grid(head, body)
+
+
 def network(rows: Sequence[Row]) -> Lines:
     """Whole rounds over TLS, masked and sealed."""
     head = [

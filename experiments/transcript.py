@@ -224,21 +224,29 @@ def _unpacked(words: Words) -> Integers:
 
 
 def record(setting: Setting, uploads: str, *, jobs: int = 1) -> Transcript:
-    """Run the protocol on a setting, or several jobs with other starts on the same shares; keep what the adversary sees."""
+    """Run the protocol on a setting, or several jobs with other starts on the same shares; keep what the adversary sees. Of
+    sealed rounds that is a `SealedTranscript`."""
     agreed = setting.plan(uploads)
     rows = fixedpoint.quantise(setting.values, setting.bound, setting.precision)
     positions = [np.arange(j, len(rows), setting.clients) for j in range(setting.clients)]
     parts = [rows[at] for at in positions]
     seeds = [prg.fresh_key() for _ in parts]
-    out = Transcript(agreed, rows, Insider(agreed, positions[0], parts[0]))
+    out = _of_kind(uploads)(agreed, rows, Insider(agreed, positions[0], parts[0]))
     for job in range(jobs):
-        memory = Memory(agreed, parts, _machine(setting, job), positions=positions, seeds=seeds)
+        memory = Memory(agreed, parts, machine(setting, job), positions=positions, seeds=seeds)
         memory.alter, memory.asked = partial(out.sent, memory), partial(out.asked, memory)
         memory.run()
     return out
 
 
-def _machine(setting: Setting, job: int) -> Callable[[int], Clustering]:
+def _of_kind(uploads: str) -> type[Transcript]:
+    from experiments.sealedview import SealedTranscript
+
+    return SealedTranscript if uploads == "sealed" else Transcript
+
+
+def machine(setting: Setting, job: int) -> Callable[[int], Clustering]:
+    """What begins the job of that number."""
     coins = Coins(b"attacks %d" % job)
     return lambda total: Clustering(
         total, setting.clusters, start=setting.start, coins=coins, max_rounds=setting.max_rounds

@@ -334,7 +334,9 @@ def test_the_command_prints_figures_and_draws_plots(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     reports = json.loads(done.stdout)
     assert [report["data"] for report in reports] == [
-        *("Iris", "20-d mixture", "24-d mixture", "100-d mixture", "10 yes/no features", "40 yes/no features")
+        *("Iris", "20-d mixture", "24-d mixture", "100-d mixture", "10 yes/no features", "40 yes/no features"),
+        *("Iris", "6-d mixture", "6 yes/no features", "24 yes/no features"),
+        *("Iris", "Wine", "Breast cancer", "20-d mixture"),
     ]
     for report in reports[:4]:
         results = {(found["attack"], found["uploads"]): found for found in report["attacks"]}
@@ -344,7 +346,13 @@ def test_the_command_prints_figures_and_draws_plots(tmp_path: Path) -> None:
         assert min(results["a", "masked"]["error"], results["b", "masked"]["error"]) > 0.85
         known = 1.0 if results["f", "masked"]["directions"] == report["d"] else 0.0
         assert [results[name, "masked"]["exact"] for name in "fi"] == [known, known]
-    assert [found["exact"] for report in reports[4:] for found in report["attacks"]] == [1.0, 1.0]
+    assert [found["exact"] for report in reports[4:6] for found in report["attacks"]] == [1.0, 1.0]
+    for report in reports[6:10]:
+        exact = {(one["uploads"], one["exact"]) for one in report["attacks"] if one["attack"] != "c"}
+        assert exact == {("sealed", 0.0), (attacks.MEMBER, 1.0)}
+    for report in reports[10:]:
+        assert [one["jobs"] for one in report["labels"]] == [1, 5, 20]
+        assert all(one["r2"] > report["guess_r2"] + 0.3 for one in report["labels"])
     assert json.loads((tmp_path / "attacks.json").read_text()) == reports
     plots = sorted(path.name for path in tmp_path.glob("*.png"))
     assert plots == [

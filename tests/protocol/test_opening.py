@@ -217,18 +217,22 @@ def test_rows_of_the_t_largest_sites_do_not_count(rows: list[int], privacy: int,
     assert (0 in opened.clusters) == opens
 
 
-def test_a_server_that_shows_clients_different_ends_gets_sums_to_subtract() -> None:
+@pytest.mark.parametrize("others", [((1, 4), (3, 4)), ((0, 1), (2, 3))], ids=["one colluder", "none"])
+def test_a_server_that_shows_clients_different_ends_gets_sums_to_subtract(others: Any) -> None:
     """What a floor does not prevent, and docs/protocol.md says: with ℓ = 1 the value of a single client and that of a
-    colluder make a sum, so the server and the colluder get one for every end that the server shows to somebody."""
+    colluder make a sum, so the server and the colluder get one for every end that the server shows to somebody. Where there
+    are 2(ℓ+t) clients, the server can do without a colluder."""
     opening = Opening(segments=1, centers_smallest=2).finished()
     labels = opening.all_labels()
     large = int(np.argmax(opening.rest()))
     row = int(np.flatnonzero(labels == large)[0])  # one of c0's
     sums = []
-    for j, end in ((1, labels), (3, np.where(np.arange(len(labels)) == row, (large + 1) % 3, labels))):
+    for who, end in zip(
+        others, (labels, np.where(np.arange(len(labels)) == row, (large + 1) % 3, labels)), strict=True
+    ):
         rest = opening.gathering(end)._rest
-        said = {index: opening.values(index, 2, end) for index in (j, 4)}
-        clusters = large_enough(rest, int.from_bytes(said[j][1:HEAD], "little"))
+        said = {index: opening.values(index, 2, end) for index in who}
+        clusters = large_enough(rest, int.from_bytes(said[who[0]][1:HEAD], "little"))
         assert large in clusters, "the floor is met at both ends"
         given = {index: to_words(answer[HEAD:]) for index, answer in said.items()}
         found = decode(opening.plan, clusters, np.bincount(end, minlength=3), given)
