@@ -30,6 +30,8 @@ SHARING_PHASE = f"{CLIENT}/phases/sharing.py"
 ROUNDS = f"{CLIENT}/phases/rounds.py"
 MASKED = "common/secfc/protocol/rounds/masked.py"
 KIT = "common/secfc/pki/kit.py"
+SEALED = "common/secfc/privacy/sealed"
+VIEWS = "tests/sealed/test_views.py"
 TRANSFER = "common/secfc/protocol/transfer.py"
 COMPARER = "common/secfc/privacy/sealed/comparer.py"
 CLAIMS = "tests/protocol/test_privacy_claims.py"
@@ -313,8 +315,8 @@ SABOTAGES = [
     Sabotage(
         "what earlier jobs gave away is not counted",
         GUARD,
-        "self._before, most = ranks, self.policy.max_directions",
-        "self._before, most = 0, self.policy.max_directions",
+        "self._before, rules = before, self.policy",
+        "self._before, rules = Tally(), self.policy",
         ("tests/unit/test_budget.py::test_a_server_that_begins_again_and_again_never_knows_more_than_the_limit",),
     ),
     Sabotage(
@@ -481,5 +483,106 @@ SABOTAGES = [
         "epoch.check_number(self._last)",
         "pass",
         (f"{FAILURES}::test_a_member_refuses_an_epoch_that_is_not_above_its_last",),
+    ),
+    Sabotage(
+        "members add no zero-shares",
+        COMPARER,
+        'plus = self._key(f"{purpose}/{self._link}") if self._link else None',
+        "return None, None",
+        (f"{VIEWS}::test_every_member_adds_a_zero_share", f"{VIEWS}::test_all_messages_of_a_committee_of_three"),
+    ),
+    Sabotage(
+        "members add no zero-shares to comparisons",
+        COMPARER,
+        '_Zeros(*self._chain("zero"))',
+        "_Zeros(None, None)",
+        (f"{VIEWS}::test_every_member_adds_a_zero_share",),
+    ),
+    Sabotage(
+        "members add no zero-shares to counts",
+        COMPARER,
+        '_Zeros(*self._chain("count-zero")).read(tests.count)',
+        "(_EMPTY, _EMPTY)",
+        (f"{VIEWS}::test_every_member_adds_a_zero_share",),
+    ),
+    Sabotage(
+        "members add no zero-shares to selections",
+        COMPARER,
+        'plus, minus = self._chain("select-zero")',
+        "plus, minus = None, None",
+        (f"{VIEWS}::test_every_member_adds_a_zero_share",),
+    ),
+    Sabotage(
+        "all comparisons have one direction, so the server sees who is nearer",
+        COMPARER,
+        'direction = coins(self._key("dir"), sum(len(part) for part in parts))',
+        "direction = np.zeros(sum(len(part) for part in parts), dtype=np.uint8)",
+        (f"{VIEWS}::test_what_the_server_adds_up_is_a_coin",),
+    ),
+    Sabotage(
+        "digits stand where they are, so the server sees which differs",
+        COMPARER,
+        'turn = below(self._key(f"turn/{number}"), self.terms.places(part.lanes), len(part))',
+        "turn = np.zeros(len(part), dtype=np.uint8)",
+        (f"{VIEWS}::test_what_the_server_adds_up_is_a_coin",),
+    ),
+    Sabotage(
+        "digits have no factors",
+        COMPARER,
+        "share, factor, zero = shares.read(n * width), factors.read(n * places), zeros.read(n * places)",
+        "share, factor, zero = shares.read(n * width), np.ones(n * places, np.uint8), zeros.read(n * places)",
+        (f"{VIEWS}::test_what_the_server_adds_up_is_a_coin",),
+    ),
+    Sabotage(
+        "groups are not turned, so the server sees the winners of all",
+        COMPARER,
+        'return below(self._key("group-turn"), size, count)',
+        "return np.zeros(count, dtype=np.uint8)",
+        (f"{VIEWS}::test_turns_and_blurs_are_drawn",),
+    ),
+    Sabotage(
+        "inertias are opened without a blur",
+        COMPARER,
+        'return int.from_bytes(data, "big") >> -bits % 8',
+        "return 0",
+        (f"{VIEWS}::test_turns_and_blurs_are_drawn",),
+    ),
+    Sabotage(
+        "the server deals residues without noise",
+        f"{SEALED}/referee.py",
+        'add_residues(flat, self._negative("select"), field)',
+        "add_residues(flat, [], field)",
+        (f"{VIEWS}::test_dealt_residues_are_what_the_streams_leave",),
+    ),
+    Sabotage(
+        "pads do not depend on what is asked",
+        f"{SEALED}/context.py",
+        'return purse.key("pad", context.digest, 0, 0, 0)',
+        'return purse.key("pad", b"", 0, 0, 0)',
+        ("tests/sealed/test_streams.py::test_every_part_of_the_context_changes_every_stream",),
+    ),
+    Sabotage(
+        "a committee that the policy does not allow is answered",
+        GUARD,
+        "if allowed and others:",
+        "if False:",
+        ("tests/sealed/test_policy.py::test_a_committee_that_a_site_does_not_allow_ends_the_job",),
+    ),
+    Sabotage(
+        "assignments of earlier jobs are not counted",
+        GUARD,
+        "given = (self._before + self._earlier + self._session_tally(asked)).assignments",
+        "given = self._session_tally(asked).assignments",
+        (
+            "tests/unit/test_guard.py::test_the_policy_limits_assignments_over_sessions_and_jobs",
+            "tests/unit/test_budget.py::test_assignments_are_limited_over_all_jobs_too",
+        ),
+    ),
+    Sabotage(
+        "a server may open one inertia after the other",
+        GUARD,
+        "if now[0] > last[0] and self._asked.inertia:",
+        "if False:",
+        ("tests/unit/test_guard.py::test_nothing_is_asked_once_the_inertia_is_opened",),
     ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from itertools import count as count_up
 from typing import Any
@@ -16,6 +17,10 @@ from secfc.privacy.sealed.context import Context, Line, Purse, leader_pad, pad_k
 from tests import oracle
 from tests.sealed.committee import Job
 
+PURPOSES = [
+    *("pad", "dir", "turn/0", "factor", "zero/1", "zero/2", "count-factor", "count-zero/1", "count-zero/2"),
+    *("select-pad", "select-zero/1", "select-zero/2", "group-turn", "blur", "digits", "bits", "select"),
+]
 CONTEXT = Context(b"s", b"p", 1, (0, 2), 5, 1, (0, 1, 2), b"a", (0, 1), b"q")
 
 
@@ -81,17 +86,39 @@ def test_every_part_of_the_context_changes_every_stream() -> None:
     assert set(other) == {field.name for field in fields(Context)}
     contexts = [CONTEXT, *(replace(CONTEXT, **{name: value}) for name, value in other.items())]
     assert len({context.digest for context in contexts}) == len(contexts)
-    purposes = ["pad", "dir", "turn/0", "factor", "zero/1", "zero/2", "count-factor", "digits", "bits", "select"]
     keys = {
         Purse(secret, context.session).key(purpose, context.digest, stage, chunk, step)
         for secret in (b"K" * 32, b"s" * 32)
         for context in contexts
-        for purpose in purposes
+        for purpose in PURPOSES
         for stage in (1, 2)
         for chunk in (0, 1)
         for step in (1, 2)
     }
-    assert len(keys) == 2 * len(contexts) * len(purposes) * 8
+    assert len(keys) == 2 * len(contexts) * len(PURPOSES) * 8
+    pads = {pad_key(Purse(secret, one.session), one) for secret in (b"K" * 32, b"s" * 32) for one in contexts}
+    assert len(pads) == 2 * len(contexts)
+
+
+@pytest.mark.parametrize(("clusters", "seeding"), [(12, "k-means++"), (4, "separation")])
+def test_these_are_all_streams_that_jobs_draw_from(
+    clusters: int, seeding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the test above leaves none out: each has a purpose listed there, and the job's context in its name."""
+    used: set[tuple[str, bytes]] = set()
+    derive = Purse.key
+
+    def noted(self: Purse, purpose: str, context: bytes, *place: int) -> bytes:
+        used.add((re.sub("turn/[0-9]+", "turn/0", purpose), context))
+        return derive(self, purpose, context, *place)
+
+    monkeypatch.setattr(Purse, "key", noted)
+    rows = np.random.default_rng(2).integers(-50, 51, (40, 2))
+    Job(rows, clusters, 3, seeding, greedy=True).run(4)
+    purposes = {purpose for purpose, _ in used}
+    missing = {"group-turn"} if clusters < 9 else set()
+    assert purposes == set(PURPOSES) - missing
+    assert all(len(context) == 32 for _, context in used)
 
 
 def test_what_is_told_changes_what_follows() -> None:

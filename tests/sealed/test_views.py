@@ -3,7 +3,7 @@ Section 9). The functions are the product's; one call holds a comparison for eve
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,10 @@ import pytest
 
 from secfc.coding.field import Field
 from secfc.kmeans.coins import Coins
-from secfc.privacy.sealed import seeding, steps
-from secfc.privacy.sealed.messages import Talk
+from secfc.privacy.sealed import nearest, seeding, sides, steps
+from secfc.privacy.sealed.comparer import Comparer
+from secfc.privacy.sealed.context import Line, Purse
+from secfc.privacy.sealed.messages import Kind, Talk
 from secfc.privacy.sealed.referee import Referee
 from secfc.privacy.sealed.sides import Side
 from secfc.privacy.sealed.terms import Terms
@@ -227,9 +229,247 @@ def test_the_search_shows_the_index_only(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(len(views) == 1 for views in seen.values())
 
 
+def chained(terms: Terms, streams: list[Table]) -> list[tuple[Any, Any]]:
+    """What every member adds and subtracts as its zero-share, by the product's chain; `streams` are z₁ … z_t, tiled."""
+    committee, seed = Purse(bytes(32), b"s"), Purse(bytes([1]) * 32, b"s")
+    keys = [Comparer(terms, Line(b"C", 0), 1, j, committee, seed)._chain("zero") for j in range(terms.members)]
+    names = list(dict.fromkeys(key for pair in keys for key in pair if key is not None))
+    assert len(names) == len(streams) == terms.members - 1
+    return [tuple(EMPTY if key is None else streams[names.index(key)] for key in pair) for pair in keys]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("zero", [True, False])
+def test_all_messages_of_a_committee_of_three(zero: bool) -> None:
+    """Three members, zero-shares by the product's chain: the same for every E; without them the messages tell it."""
+    terms = Terms(Field((3,)), 3, 2, 1, 3, small=3)
+    places, count = terms.places(1), terms.thresholds(1)
+    drawn = coins(range(2), range(places), *[range(1, 3)] * places, *[range(3)] * (2 * places))
+    direction, turn = drawn[:, 0].astype(np.uint8), drawn[:, 1].astype(np.uint8)
+    factors, rest = tiled(drawn[:, 2 : 2 + places].T), drawn[:, 2 + places :]
+    masks = chained(terms, [tiled(rest[:, :places].T), tiled(rest[:, places:].T)]) if zero else [(EMPTY, EMPTY)] * 3
+    told = []
+    for mask in range(3):
+        dealt = [tiled(np.repeat(np.array(shares_of(terms, mask + at))[:, None], len(drawn), axis=1)) for at in (0, 9)]
+        rho = np.full((len(drawn), 1), mask, dtype=np.uint32)
+        last = steps.deal_digits(terms, steps.digits_of(terms.field, rho), np.stack(dealt))
+        assert len(last) == len(drawn) * count
+        views = []
+        for error in (-1, 0, 1):
+            y = np.full((len(drawn), 1), (error + mask) % 3, dtype=np.uint32)
+            digits = steps.digits_of(terms.field, y)
+            answers = [
+                untiled(steps.answer_tests(terms, digits, share, factors, masks[j], direction, turn, j == 0), places)
+                for j, share in enumerate((*dealt, last))
+            ]
+            views.append(np.concatenate(answers, axis=1))
+        told.append(not same(views))
+    assert any(told) is not zero
+
+
+@pytest.mark.parametrize("zero", [True, False])
+def test_both_messages_of_a_count(zero: bool) -> None:
+    """A count of two bits: the members' messages depend on whether it is zero only, whatever the blinds; without zero-shares
+    they tell more."""
+    drawn = coins(range(1, 5), range(5) if zero else [0])
+    factors, mask = drawn[:, 0].astype(np.uint8), drawn[:, 1].astype(np.uint8)
+    number = np.repeat(np.arange(len(drawn), dtype=np.int32), 2)
+    tests = steps.Counts(number, np.full_like(number, -1), len(drawn))
+    told = []
+    for g in product(range(2), repeat=2):
+        seen: dict[bool, list[Table]] = {True: [], False: []}
+        bits = np.tile(np.array(g, dtype=np.uint8), len(drawn))
+        stream = np.tile(np.array([3, 1], dtype=np.uint8), len(drawn))
+        rest = steps.deal_bits(5, bits, [stream])
+        for beta in product(range(2), repeat=2):
+            blinds = np.tile(np.array(beta, dtype=np.uint8), len(drawn))
+            answers = [
+                steps.answer_counts(5, share, blinds, tests, factors, zeros, first).astype(np.int64)
+                for share, zeros, first in ((stream, (mask, EMPTY), True), (rest, (EMPTY, mask), False))
+            ]
+            nothing = g == beta
+            assert (((answers[0] + answers[1]) % 5 == 0) == nothing).all()
+            seen[nothing].append(np.column_stack(answers))
+        told.append(not same(seen[False]))
+        assert len(seen[True]) == 1
+    assert any(told) is not zero
+
+
+@pytest.mark.parametrize("zero", [True, False])
+def test_both_messages_of_a_selection(zero: bool) -> None:
+    """b·x under a fresh pad: both messages are uniform whatever the value and the blind; without zero-shares they tell."""
+    field = Field((5,))
+    drawn = coins(range(5), range(5) if zero else [0])  # pad, zero-share
+    pad, mask = drawn[:, :1].astype(np.uint32), drawn[:, 1:].astype(np.uint32)
+    told = []
+    for g, rho in product(range(2), range(5)):
+        dealt = steps.selection(field, np.full(len(drawn), g, np.uint8), np.full((len(drawn), 1), rho, np.uint32))
+        share, views = np.full_like(dealt, 2), []
+        for beta, y in product(range(2), range(5)):
+            own, blind = np.full((len(drawn), 1), y, np.uint32), np.full(len(drawn), beta, np.uint8)
+            answers = [
+                steps.answer_selection(field, own, blind, part.astype(np.uint32), pad, zeros, first)
+                for part, zeros, first in ((share, mask, True), ((dealt + 5 - share) % 5, (5 - mask) % 5, False))
+            ]
+            views.append(np.column_stack(answers).astype(np.int64))
+        told.append(not same(views))
+    assert any(told) is not zero
+
+
+@pytest.mark.parametrize("candidates", [9, 15])
+def test_a_groups_winner_stands_at_any_place(candidates: int) -> None:
+    """Inside a group the server sees where the count is zero: over all turns every place once, whoever wins."""
+    contest = nearest.Contest(np.zeros(1, dtype=np.int32), np.arange(candidates, dtype=np.int32)[None])
+    edges = contest.edges
+    assert len(edges) > 2
+    for g, (first, end) in enumerate(pairwise(edges)):
+        for winner in range(first, end):
+            turns = np.zeros((end - first, len(edges) - 1), dtype=np.uint8)
+            turns[:, g] = range(end - first)
+            places = [int(nearest._turned_places(contest, turn[None])[0, winner]) for turn in turns]  # type: ignore[index]
+            assert sorted(places) == list(range(first, end))
+
+
+# --- with the committee's real streams ------------------------------------------------------------------------------------
+
+
+def messages_of(terms: Terms, script: Any, kind: Kind) -> Table:
+    """What every member says of one kind, (members, bytes)."""
+    said: dict[int, Any] = {}
+    original = Comparer.say
+
+    def say(self: Comparer, to: int, what: Kind, data: Any) -> None:
+        if what is kind:
+            said[self.place] = np.array(data, dtype=np.int64)
+        original(self, to, what, data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Comparer, "say", say)
+        converse(terms, script)
+    return np.stack([said[j] for j in range(terms.members)])
+
+
+def even(values: Table, kinds: int, first: int = 0) -> bool:
+    """Whether all kinds of values come equally often, within six deviations; keys are fixed, so luck plays no part."""
+    counts = np.bincount(values, minlength=kinds + first)[first:]
+    expected = len(values) / kinds
+    return len(counts) == kinds and bool((abs(counts - expected) < 6 * np.sqrt(expected)).all())
+
+
+@pytest.mark.parametrize("error", [-5, 0, 5])
+def test_what_the_server_adds_up_is_a_coin(error: int) -> None:
+    """The same comparison many times: in half of them a zero, at any place as often, and other entries uniform; so for
+    every E. The committee's streams are the product's."""
+    terms, count = Terms(Field.of(1), 100, 5, 1000, 2), 1 << 14
+    places = terms.places(1)
+
+    def script(side: Side) -> Talk[Any]:
+        own = np.full((count, 1), 1000 if side.serves else 1000 + error, dtype=np.uint32)
+        return (yield from side.compare([steps.digits_of(terms.field, own)]))
+
+    both = messages_of(terms, script, Kind.TEST)
+    total = untiled((both.sum(axis=0) % terms.small).astype(np.uint8), places)
+    zeros = total == 0
+    assert even(zeros.any(axis=1).astype(np.int64), 2)
+    assert even(np.flatnonzero(zeros) % places, places)
+    assert even(total[~zeros], terms.small - 1, 1)
+
+
+@pytest.mark.parametrize("kind", [Kind.TEST, Kind.COUNTS, Kind.SELECTED])
+@pytest.mark.parametrize("members", [2, 3])
+def test_every_member_adds_a_zero_share(members: int, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a member says differs from what it would say without, evenly over all values; the sum is the same."""
+    terms, count = Terms(Field.of(1), 100, 5, 1000, members), 4000
+    number = np.arange(count, dtype=np.int32)
+
+    def script(side: Side) -> Talk[Any]:
+        own = np.full((count, 1), 7, dtype=np.uint32)
+        if kind is Kind.TEST:
+            yield from side.compare([steps.digits_of(terms.field, own)])
+        elif kind is Kind.COUNTS:
+            yield from side.zero(np.zeros(count, np.uint8), steps.Counts(number, np.full_like(number, -1), count))
+        else:
+            yield from side.select(terms.field, np.zeros(count, dtype=np.uint8), own)
+
+    with_zeros = messages_of(terms, script, kind)
+    monkeypatch.setattr(Comparer, "_chain", lambda self, purpose: (None, None))
+    without = messages_of(terms, script, kind)
+    modulus = terms.small
+    if kind is Kind.SELECTED:
+        modulus = terms.field.modulus
+        with_zeros, without = (
+            np.stack([sides.unpack(terms.field, row.astype(np.uint8), count)[:, 0].astype(np.int64) for row in table])
+            for table in (with_zeros, without)
+        )
+    assert ((with_zeros.sum(axis=0) - without.sum(axis=0)) % modulus == 0).all()
+    for apart in (with_zeros - without) % modulus:
+        assert even(apart * 16 // modulus if kind is Kind.SELECTED else apart, 16 if kind is Kind.SELECTED else modulus)
+
+
+@pytest.mark.parametrize("members", [2, 3])
+def test_dealt_residues_are_what_the_streams_leave(members: int) -> None:
+    """The last member gets x less the streams of all others: any t shares are uniform as the streams are."""
+    terms, count = Terms(Field.of(2), 100, 5, 1000, members), 50
+    rho = residues(terms.field, range(1000, 1000 + count))
+    shares = []
+    dealt = Comparer._dealt
+
+    def noted(self: Comparer, field: Field, wanted: int) -> Talk[Any]:
+        found = yield from dealt(self, field, wanted)
+        shares.append(found.astype(np.int64))
+        return found
+
+    def script(side: Side) -> Talk[Any]:
+        return (yield from side.select(terms.field, np.ones(count, dtype=np.uint8), rho))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Comparer, "_dealt", noted)
+        converse(terms, script)
+    whole = steps.selection(terms.field, np.ones(count, dtype=np.uint8), rho).reshape(-1, 2)
+    assert ((sum(shares) - whole) % terms.field.primes == 0).all()
+    for share in shares:
+        assert even(share[:, 0] * 8 // terms.field.primes[0], 8)
+
+
+@pytest.mark.parametrize("members", [2, 3])
+def test_all_members_together_have_the_servers_half(members: int) -> None:
+    """What docs/privacy.md says of t+1 clients: their shares add up to [ρ_q ≥ θ], which is ρ, and they know Y."""
+    terms, masks = Terms(Field.of(1), 100, 5, 1000, members), np.arange(0, 2000000, 50000, dtype=np.uint32)[:, None]
+    width = terms.thresholds(1)
+    streams = np.random.default_rng(1).integers(0, terms.small, (members - 1, width * len(masks))).astype(np.uint8)
+    last = steps.deal_digits(terms, steps.digits_of(terms.field, masks), streams)
+    found = untiled(((streams.sum(axis=0, dtype=np.int64) + last) % terms.small).astype(np.uint8), width)
+    assert set(found.reshape(-1).tolist()) == {0, 1}
+    assert len(np.unique(found, axis=0)) == len(masks), "every ρ has digits of its own"
+
+
+@pytest.mark.parametrize("offset", [-7, 0, 7])
+def test_a_server_that_deals_false_digits_asks_what_it_likes(offset: int) -> None:
+    """The lying dealer that docs/sealed.md does not cover: it learns E < c for a c of its choice, and nobody notices."""
+    errors = list(range(-10, 11))
+    terms, number = Terms(Field.of(1), 100, 5, 1000, 2), np.arange(len(errors), dtype=np.int32)
+
+    def script(side: Side) -> Talk[Any]:
+        own = residues(terms.field, [1000 + (offset if side.serves else error) for error in errors])
+        bits = yield from side.compare([steps.digits_of(terms.field, own)])
+        return (yield from side.zero(bits, steps.Counts(number, np.full_like(number, -1), len(errors))))
+
+    found = converse(terms, script)[0]
+    assert (~found).tolist() == [error < offset for error in errors]
+
+
+def test_turns_and_blurs_are_drawn() -> None:
+    """A group's turn takes every value as often; ε fills its range."""
+    member = Comparer(
+        Terms(Field.of(1), 100, 5, 1000, 2), Line(b"C", 0), 1, 0, Purse(bytes(32), b"s"), Purse(b"1", b"s")
+    )
+    assert even(np.asarray(member.turns(4, 4000), dtype=np.int64), 4)
+    blurs = np.array([member.blur(20) for _ in range(2000)])
+    assert even(blurs >> 16, 16)
+
+
 @pytest.mark.parametrize("members", [2, 3])
 def test_fewer_than_all_shares_are_uniform(members: int) -> None:
-    """Any t of t+1 shares of dealt bits, digits and residues: the same distribution whatever was dealt."""
+    """Any t of t+1 shares of dealt bits and digits: the same distribution whatever was dealt."""
     small = 3
     terms = Terms(Field((3,)), 3, 2, 1, members, small=small)
     drawn = coins(*[range(small)] * (members - 1))
