@@ -115,9 +115,10 @@ def command(
     quiet: bool,
 ) -> int:
     """Take part in one clustering job with the rows of --data, and write them with their cluster to --out. Rows leave
-    this machine only as shares, which fewer than t+1 clients cannot read; the server can compute the rows from the
-    distances it gets (docs/privacy.md). Exit codes: 0 done, 2 wrong usage, configuration or data, 3 the server could
-    not be reached or a disk was full, 4 the job failed, 130 or 143 stopped by a signal."""
+    this machine only as shares, which fewer than t+1 clients cannot read; with sealed uploads the server learns
+    assignments, with masked ones distances, from which it can compute the rows (docs/privacy.md). Exit codes: 0 done, 2
+    wrong usage, configuration or data, 3 the server could not be reached or a disk was full, 4 the job failed, 130 or
+    143 stopped by a signal."""
     logs.configure(log_format, quiet)
     loaded = kit.load(kit_path)
     if loaded.party_name == SERVER:

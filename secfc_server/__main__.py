@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 from secfc import __version__, exits, logs, textfile
 from secfc.agreement import plan
 from secfc.agreement.federation import SERVER
+from secfc.agreement.uploads import DEFAULT, MEANING
 from secfc.coding import kernels
 from secfc.errors import ConfigError, InvalidInput, JobFailed, PeerError, Unavailable
 from secfc.lock import Lock
@@ -91,6 +92,8 @@ def command(
         raise ConfigError(f"{folder}: no such folder; create it or choose another --out")
     for name in (result.FILE, result.PUBLISHED, CENTERS_FILE):
         textfile.preflight(folder / name, "choose another --out")
+    if loaded.federation.uploads != DEFAULT:
+        say(log, MEANING[loaded.federation.uploads], level=logging.WARNING)
     # before anybody is waited for: compiling holds up every other thread
     kernels.warm(with_sealed=made.wishes.uploads == "sealed")
     deadlines = replace(Deadlines(), join=join_timeout, share=share_timeout, round=round_timeout)

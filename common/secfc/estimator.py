@@ -39,12 +39,15 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     n_clients : number of parties n.
     privacy : t; any t clients may collude and learn nothing about others' rows from their shares.
     segments : ℓ, pieces a row is cut into; None takes the largest that fits 2ℓ + 2t − 1 ≤ n.
-    uploads : "masked" (the server learns distances, from which it can compute rows), "open" (the paper's) or "sealed" (the
-        server learns assignments). One process hides nothing, so the default is the quicker "masked".
+    uploads : "masked" (the server learns distances, from which it can compute the rows), "open" (the paper's) or "sealed"
+        (the server learns assignments; the default of a real federation). Here one process holds all rows and plays all
+        parties, so no kind hides anything from it, and the quickest, "masked", is the default.
     membership : "public", or "private" (which row is whose is hidden from the server and any t clients). With private
         membership rows are ordered by random IDs, drawn from random_state: a seeding then draws other rows, and ties between
         rows may fall otherwise.
     seeding : "k-means++", "random" (the paper's Algorithm 1) or "separation".
+    candidates : rows drawn for each seed of "k-means++", of which the one that leaves the least inertia is taken; None takes
+        2 + ⌊ln k⌋ as scikit-learn does, 1 is plain k-means++.
     bound : public bound on |x|. None takes the smallest power of two not below max |X|; a real federation must agree on
         it beforehand instead, since a bound taken from the data tells something about them.
     precision : fractional bits kept. None keeps as many as make bound · 2^precision = 2^20, a millionth of the bound;
@@ -56,7 +59,8 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     labels_ : cluster of every row of X, identical to Lloyd's in exact arithmetic on the quantised rows.
-    inertia_ : sum of squared distances to the nearest centre, exact for the quantised rows, in the units of X.
+    inertia_ : sum of squared distances to the nearest centre, exact for the quantised rows, in the units of X (with sealed
+        uploads within one quantised unit and a rounding error: docs/sealed.md, Section 8).
     n_iter_ : Lloyd rounds; n_features_in_ : features seen in fit.
 
     cluster_centers_ : only with `reveal_centers`: the exact means of the quantised rows, in the units of X.
@@ -74,6 +78,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         uploads: str = "masked",
         membership: str = "public",
         seeding: str = "k-means++",
+        candidates: int | None = None,
         bound: float | None = None,
         precision: int | None = None,
         max_iter: int = 300,
@@ -87,6 +92,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.uploads = uploads
         self.membership = membership
         self.seeding = seeding
+        self.candidates = candidates
         self.bound = bound
         self.precision = precision
         self.max_iter = max_iter
@@ -115,6 +121,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 coins=coins,
                 initial=initial,
                 max_rounds=self.max_iter,
+                candidates=made.candidates,
             )
 
         result = memory.run(
@@ -152,6 +159,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 uploads=self.uploads,
                 membership=self.membership,
                 seeding=self.seeding,
+                candidates=self.candidates,
                 segments=self.segments,
             )
         )

@@ -24,6 +24,7 @@ from secfc.agreement import federation as federations
 from secfc.agreement import plan
 from secfc.agreement.federation import Federation, Party
 from secfc.agreement.job import Job
+from secfc.agreement.uploads import DEFAULT, MEANING, UPLOADS
 from secfc.errors import ConfigError, SecfcError
 from secfc.pki import kit, provision
 from secfc_server.journal import Journal
@@ -41,12 +42,19 @@ def wanted() -> Federation:
         privacy=_number("PRIVACY"),
         dropouts=_number("DROPOUTS"),
         liars=0,
-        uploads="masked",
+        uploads=_uploads(),
         server=_party("server"),
         clients=tuple(_party(f"client-{j + 1}") for j in range(clients())),
         job=_job(),
     )
     return federations.parse(federations.dumps(made), ".env")
+
+
+def _uploads() -> str:
+    uploads = _setting("UPLOADS") or DEFAULT
+    if uploads not in UPLOADS:
+        raise ConfigError(f"UPLOADS must be one of {', '.join(UPLOADS)}, not {uploads!a}; correct it in .env")
+    return uploads
 
 
 def _job() -> Job:
@@ -191,7 +199,10 @@ def main() -> int:
     except OSError as error:
         sys.stderr.write(f"error: {error.filename}: {error.strerror}; the last job's results are where they were\n")
         return 2
-    sys.stdout.write(f"{federation.n} clients, k = {federation.job.k}, privacy = {federation.privacy}: {said}\n")
+    terms = f"k = {federation.job.k}, privacy = {federation.privacy}, {federation.uploads} uploads"
+    sys.stdout.write(f"{federation.n} clients, {terms}: {said}\n")
+    if federation.uploads != DEFAULT:
+        sys.stderr.write(f"warning: {MEANING[federation.uploads]}\n")
     return 0
 
 

@@ -19,9 +19,10 @@ from secfc import exits, local
 from secfc.agreement import plan
 from secfc.agreement.federation import SERVER
 from secfc.agreement.job import MEMBERSHIPS
-from secfc.agreement.plan import UPLOADS
+from secfc.agreement.uploads import DEFAULT, MEANING, UPLOADS
 from secfc.errors import InvalidInput
 from secfc.kmeans import fixedpoint
+from secfc.kmeans.candidates import MOST_CANDIDATES
 from secfc_client.commands.demonstration.outcome import compare, show
 from secfc_client.commands.demonstration.plot import draw, pyplot
 from secfc_client.commands.demonstration.rows import load, mixture
@@ -36,7 +37,13 @@ from secfc_client.commands.demonstration.rows import load, mixture
     show_default=True,
     help="t: any t clients may collude and learn nothing about others' rows from their shares.",
 )
-@click.option("--uploads", type=click.Choice(UPLOADS), default="masked", show_default=True)
+@click.option(
+    "--uploads",
+    type=click.Choice(UPLOADS),
+    default=DEFAULT,
+    show_default=True,
+    help="What the server sees: assignments (sealed), distances (masked, quicker), or every upload.",
+)
 @click.option(
     "--membership",
     type=click.Choice(MEMBERSHIPS),
@@ -48,6 +55,11 @@ from secfc_client.commands.demonstration.rows import load, mixture
 @click.option("--features", type=click.IntRange(1), default=10, show_default=True, help="Features of the mixture.")
 @click.option("--clusters", type=click.IntRange(1), default=6, show_default=True, help="Clusters (k).")
 @click.option("--seeding", type=click.Choice(["k-means++", "random", "separation"]), default="k-means++")
+@click.option(
+    "--candidates",
+    type=click.IntRange(1, MOST_CANDIDATES),
+    help="Rows each seed of k-means++ is chosen from; 1: plain k-means++. Default: 2 + ⌊ln k⌋.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the mixture and of the start.")
 @click.option("--data", type=click.Path(path_type=Path), help="Cluster this CSV or Parquet file instead of a mixture.")
 @click.option("--id", "id_column", help="A column of --data that names rows and is not clustered.")
@@ -66,6 +78,7 @@ def command(
     features: int,
     clusters: int,
     seeding: str,
+    candidates: int | None,
     seed: int,
     data: Path | None,
     id_column: str | None,
@@ -88,6 +101,7 @@ def command(
         uploads=uploads,
         membership=membership,
         seeding=seeding,
+        candidates=candidates,
         max_rows=len(chosen.values),
         features=chosen.values.shape[1],
         bound=chosen.bound,
@@ -98,6 +112,8 @@ def command(
     agreed = plan.of(made)
     if plot is not None:
         pyplot()
+    if uploads != DEFAULT:
+        click.echo(f"warning: {MEANING[uploads]}", err=True)
     with _folder(keep) as folder:
         own_ids = ["--write-ids"] if agreed.private else []  # in the clients' own files: the comparison needs the order
         site = local.Local(made, folder, client_options=["--open-centers", made.job.centers, *own_ids])

@@ -65,7 +65,10 @@ def check(composer: Composer, clone: Path) -> None:
     rows = [fixedpoint.quantise(part, made.job.bound, made.job.precision) for part in parts]
 
     def clustering(count: int) -> Clustering:
-        return Clustering(count, made.job.k, start=made.job.seeding, coins=coins, max_rounds=made.job.max_rounds)
+        job = made.job
+        return Clustering(
+            count, job.k, start=job.seeding, coins=coins, max_rounds=job.max_rounds, candidates=job.seed_candidates
+        )
 
     in_memory = memory.run(agreed, rows, clustering)
     np.testing.assert_array_equal(labels, in_memory.labels)
@@ -143,7 +146,7 @@ def test_again_and_with_other_settings(
 @BOTH
 def test_interrupted_and_started_again(composer: Composer, clone: Path, out: Path, image: str) -> None:
     """Ctrl-C in the middle; the same command again goes on with the job and ends with the same labels."""
-    composer.settings |= {"IMAGE": image, "COMPOSE_PROFILES": "clients-3", "ROWS": "12000", "K": "24"}
+    composer.settings |= {"IMAGE": image, "COMPOSE_PROFILES": "clients-3", "ROWS": "3000", "K": "24"}
     process = composer.start("up")
     try:
         until(lambda: "round 3 " in composer.logs("server"), "the third round", 300)
@@ -172,17 +175,20 @@ def test_own_rows(composer: Composer, clone: Path, out: Path, image: str) -> Non
         "FILE": "patients.csv",
         "FEATURES": "age,bmi",
     }
-    composer.settings |= {"BOUND": "10", "PRECISION": "12", "MAX_ROWS": "200"}
+    composer.settings |= {"BOUND": "10", "PRECISION": "12", "MAX_ROWS": "200", "UPLOADS": "masked"}
     composer.run("up")
     check(composer, clone)
+    assert "masked uploads: quicker than sealed, but" in composer.logs("provision")
+    assert "masked uploads: quicker than sealed, but" in composer.logs("server")
     assert (out / "client-2" / "labels.csv").read_text().startswith("age,bmi,cluster\n")
     assert len((out / "client-2" / "labels.csv").read_text().splitlines()) == 33
 
 
+@pytest.mark.parametrize("mistake", [{"PRIVACY": "2"}, {"UPLOADS": "hidden"}])
 def test_a_mistake_in_the_settings_is_one_line_and_no_success(
-    composer: Composer, clone: Path, out: Path, image: str
+    composer: Composer, clone: Path, out: Path, image: str, mistake: dict[str, str]
 ) -> None:
-    composer.settings |= {"IMAGE": image, "COMPOSE_PROFILES": "clients-3", "PRIVACY": "2"}
+    composer.settings |= {"IMAGE": image, "COMPOSE_PROFILES": "clients-3", **mistake}
     done = composer.run("up", check=False)
     assert done.returncode != 0
     said = composer.logs("provision").strip().splitlines()

@@ -232,14 +232,15 @@ DEMO_KEYS = {
 
 @pytest.mark.slow
 def test_the_demo_reports_as_json(tmp_path: Path) -> None:
-    process = demo(
-        tmp_path, "--json", "--clients", "3", "--rows", "400", "--clusters", "4", "--features", "3", "--seed", "7"
-    )
+    options = ("--clients", "3", "--rows", "400", "--clusters", "4", "--features", "3", "--seed", "7")
+    process = demo(tmp_path, "--json", "--uploads", "masked", *options)
     code, out, err = helpers.outcome(process, 120)
     assert code == 0, err
     told = json.loads(out)
     assert set(told) == DEMO_KEYS
     assert told["identical_to_central"] is True
+    assert told["uploads"] == "masked"
+    assert "warning: masked uploads: quicker than sealed, but" in err
     assert (told["clients"], told["rows"], told["features"]) == (3, 400, 3)
     assert told["inertia"] == told["central_inertia"] == told["history"][-1]
     assert sum(told["cluster_sizes"]) == 400
@@ -248,6 +249,18 @@ def test_the_demo_reports_as_json(tmp_path: Path) -> None:
     assert 0.5 < told["accuracy"] <= 1
     assert list(tmp_path.iterdir()) == []
     assert not helpers.processes_with(str(tmp_path))
+
+
+@pytest.mark.slow
+def test_the_demo_is_sealed_unless_one_asks_for_less(tmp_path: Path) -> None:
+    options = ("--clients", "3", "--rows", "400", "--clusters", "4", "--features", "3", "--seed", "7")
+    code, out, err = helpers.outcome(demo(tmp_path, "--json", *options), 120)
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert set(told) == DEMO_KEYS
+    assert (told["uploads"], told["identical_to_central"]) == ("sealed", True)
+    assert told["history"] == [told["inertia"]], "no round but the last opens an inertia"
+    assert told["inertia"] == pytest.approx(told["central_inertia"], rel=1e-6)
 
 
 @pytest.mark.slow

@@ -28,20 +28,10 @@ from secfc.protocol.effects import Arrived
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.server.inputs import Reported
-from tests.protocol.helpers import (
-    Client,
-    agree,
-    answer,
-    asked,
-    deliver,
-    exchange,
-    make_site,
-    reveals,
-    roster,
-    unchanged,
-)
+from tests.parties import deal, make_federation, make_site, unchanged
+from tests.protocol.helpers import Client, agree, answer, asked, deliver, exchange, reveals, roster
 from tests.protocol.helpers import refused as refused_by
-from tests.simulation.scene import Scene, deal, make_federation
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 
 AGREED = make_federation(3, seed="keys")

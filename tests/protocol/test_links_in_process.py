@@ -35,9 +35,10 @@ from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel, Whole
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as stubs
-from tests.protocol.bench import Bench, deal, is_parcel, make_federation
+from tests.parties import deal, make_federation
+from tests.protocol.bench import Bench, is_parcel
 
-SECONDS = 20.0  # only ever waited for in full when a test fails
+SECONDS = 120.0  # only ever waited for in full when a test fails
 log = logging.getLogger("secfc.test")
 
 

@@ -1,4 +1,4 @@
-"""Streams and what they are bound to (docs/sealed.md, Section 2 and Section 10, test 5)."""
+"""Streams and what they are bound to (docs/sealed.md, Section 2)."""
 
 from __future__ import annotations
 

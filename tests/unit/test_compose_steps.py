@@ -6,12 +6,15 @@ import importlib.util
 import json
 import os
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 
 from secfc.agreement import federation as federations
 from secfc.agreement.federation import Federation
+from secfc.agreement.uploads import MEANING
+from secfc.protocol.effects import Put
+from secfc_server.journal import Journal
 from tests.parties import make_federation
 
 STEPS = Path(__file__).parents[2] / "deploy" / "compose"
@@ -142,17 +145,18 @@ def test_an_earlier_jobs_labels_are_not_taken_for_this_ones(
     assert "kept from an earlier job: out/*/2001-09-09_014640\n" in said.out
 
 
-@pytest.mark.parametrize(
-    ("phase", "done", "over"),
-    [("done", {"c0", "c1", "c2"}, True), ("done", {"c0", "c2"}, False), ("lloyd", set(), False)],
-)
-def test_a_job_is_over_when_all_clients_have_their_labels(
-    compose: Compose, phase: str, done: set[str], over: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = SimpleNamespace(state=SimpleNamespace(phase=phase), done=frozenset(done))
-    journal = SimpleNamespace(begin=lambda: kept, close=lambda: None)
-    monkeypatch.setattr(compose.provision, "Journal", lambda *_: journal)
-    assert compose.provision.finished(make_federation(3)) is over
+@pytest.mark.parametrize(("done", "over"), [(("c0", "c1", "c2"), True), (("c0", "c2"), False), ((), False)])
+def test_a_job_is_over_when_all_clients_have_their_labels(compose: Compose, done: tuple[str, ...], over: bool) -> None:
+    agreed = make_federation(3)
+    journal = Journal(compose.kits / "server" / "state", agreed.agreed())
+    journal.put([Put("state", b"some"), *(Put(f"done/{name}", b"") for name in done)])
+    journal.close()
+    assert compose.provision.finished(agreed) is over
+
+
+def test_without_a_journal_no_job_is_over(compose: Compose) -> None:
+    (compose.kits / "server" / "state").rmdir()
+    assert compose.provision.finished(make_federation(3)) is False
 
 
 def settings(monkeypatch: pytest.MonkeyPatch, **changes: str) -> None:
@@ -170,3 +174,52 @@ def test_a_number_of_features_or_their_names(
     made: Federation = compose.provision.wanted()
     assert made.job.feature_names == names
     assert federations.parse(federations.dumps(made), "") == made
+
+
+@pytest.mark.parametrize(
+    ("value", "uploads"), [(None, "sealed"), ("", "sealed"), ("masked", "masked"), ("open", "open")]
+)
+def test_uploads_are_sealed_unless_the_settings_say_otherwise(
+    compose: Compose, value: str | None, uploads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings(monkeypatch, **({} if value is None else {"UPLOADS": value}))
+    assert compose.provision.wanted().uploads == uploads
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"UPLOADS": "hidden"}, "UPLOADS must be one of sealed, masked, open, not 'hidden'; correct it in .env"),
+        (
+            {"MAX_ROWS": "2000000"},
+            "sealed uploads need m < 2²⁰ rows, not max_rows = 2000000; use max_rows = 1048575, or",
+        ),
+        ({"PRIVACY": "0"}, "sealed uploads need privacy >= 1; use privacy = 1 or uploads = 'open'"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line(
+    compose: Compose,
+    changes: dict[str, str],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings(monkeypatch, **changes)
+    assert compose.provision.main() == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert said.err.startswith(f"error: {words}")
+
+
+def test_weaker_uploads_are_made_with_a_warning(
+    compose: Compose, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(3, 6):
+        (compose.kits / f"client-{number}").mkdir()
+    for uploads in ("sealed", "masked"):
+        settings(monkeypatch, UPLOADS=uploads)
+        assert compose.provision.main() == 0
+        said = capsys.readouterr()
+        assert f"privacy = 1, {uploads} uploads: new kits and example rows" in said.out
+        assert said.err == ("" if uploads == "sealed" else f"warning: {MEANING['masked']}\n")

@@ -59,7 +59,7 @@ def refused(text: str) -> str:
 
 def test_defaults_and_lookups() -> None:
     federation = parse(GOOD)
-    assert (federation.dropouts, federation.liars, federation.uploads) == (0, 0, "masked")
+    assert (federation.dropouts, federation.liars, federation.uploads) == (0, 0, "sealed")
     assert federation.job == Job(k=3, features=4, bound=8.0, precision=10, max_rows=1000)
     job = federation.job
     assert (job.max_rounds, job.seeding, job.membership) == (300, "k-means++", "public")
@@ -72,6 +72,18 @@ def test_defaults_and_lookups() -> None:
     for name in ("server", "nobody"):
         with pytest.raises(ConfigError, match="clients: a, b"):
             federation.client(name)
+
+
+@pytest.mark.parametrize("uploads", ["sealed", "masked", "open"])
+def test_uploads_are_sealed_unless_the_file_says_otherwise(uploads: str) -> None:
+    """Without the key a federation is sealed, whatever else it says: nobody gets a weaker kind without having written it."""
+    chosen = parse(GOOD.replace("privacy = 1", f'privacy = 1\nuploads = "{uploads}"'))
+    assert chosen.uploads == uploads
+    assert (chosen == parse(GOOD)) is (uploads == "sealed")
+    assert parse(federations.dumps(chosen)) == chosen
+    assert f'uploads = "{uploads}"' in federations.dumps(chosen), "a kit says it, whatever a later version's default is"
+    for privacy in (0, 3):
+        assert parse(GOOD.replace("privacy = 1", f"privacy = {privacy}")).uploads == "sealed"
 
 
 def test_everything_given() -> None:
@@ -148,9 +160,18 @@ def test_missing_key_is_named(key: str) -> None:
         (
             "privacy = 1",
             'privacy = 1\nuploads = "secret"',
-            "uploads: must be one of masked, open, sealed, not 'secret'",
+            "uploads: must be one of sealed, masked, open, not 'secret'",
         ),
         ("k = 3", "k = 3\nseeding = []", "seeding: must be one of k-means++, random, separation"),
+        ("k = 3", "k = 3\ncandidates = 0", "candidates: must be a whole number from 1 to 64, not 0"),
+        ("k = 3", "k = 3\ncandidates = 65", "candidates: must be a whole number from 1 to 64, not 65"),
+        ("k = 3", 'k = 3\ncandidates = "2"', "candidates: must be a whole number from 1 to 64"),
+        (
+            "k = 3",
+            'k = 3\ncandidates = 2\nseeding = "random"',
+            'candidates needs seeding = "k-means++"; leave candidates out',
+        ),
+        ("k = 3", 'k = 3\ncandidates = 1\nseeding = "separation"', 'candidates needs seeding = "k-means++"'),
         ('"trial"', '"Trial"', "name: 'Trial' must be a-z"),
         ('"trial"', '"-trial"', "name:"),
         ('"trial"', '"trial-"', "name:"),
@@ -333,6 +354,7 @@ def any_job(draw: st.DrawFn) -> Job:
     columns = draw(st.none() | st.lists(printable, min_size=1, max_size=5, unique=True).map(tuple))
     membership = draw(st.sampled_from(["public", "private"]))
     private = membership == "private"
+    seeding = draw(st.sampled_from(["k-means++", "random", "separation"]))
     return Job(
         k=draw(counts),
         features=len(columns) if columns else draw(counts),
@@ -341,7 +363,8 @@ def any_job(draw: st.DrawFn) -> Job:
         precision=draw(st.integers(-60, 60)),
         max_rows=draw(counts),
         max_rounds=draw(counts),
-        seeding=draw(st.sampled_from(["k-means++", "random", "separation"])),
+        seeding=seeding,
+        candidates=draw(st.none() | st.integers(1, 64)) if seeding == "k-means++" else None,
         segments=draw(st.none() | counts),
         membership=membership,
         ids=draw(st.sampled_from(["fresh", "linked"])) if private else "fresh",

@@ -27,7 +27,8 @@ def wish(**changes: object) -> Wishes:
 @settings(deadline=None)
 @given(st.integers(1, 40), st.integers(0, 12), st.integers(0, 5), st.integers(0, 4), st.integers(1, 30), st.booleans())
 def test_theorem_1_decides(n: int, t: int, dropouts: int, liars: int, d: int, masked: bool) -> None:
-    """Theorem 1: 2t + 2ℓ − 1 ≤ n, here with what dropouts and liars take; the largest ℓ is as good as any."""
+    """docs/protocol.md, Section 2: 2t + 2ℓ − 1 ≤ n, here with what dropouts and liars take; the largest ℓ is as good as
+    any."""
     masked = masked and t > 0 and not liars
     wishes = wish(
         clients=n, privacy=t, dropouts=dropouts, liars=liars, features=d, uploads="masked" if masked else "open"
@@ -100,7 +101,7 @@ def test_other_counts_are_not_negative(name: str, value: object) -> None:
         ({"clusters": 101}, "k = 101 clusters need at least as many rows, not 100; lower k"),
         ({"privacy": 0}, "masked uploads need privacy >= 1; use privacy = 1 or uploads = 'open'"),
         ({"liars": 1}, "liars > 0 needs uploads = 'open'"),
-        ({"uploads": "secret"}, "uploads is one of masked, open"),
+        ({"uploads": "secret"}, "uploads is one of sealed, masked, open"),
         ({"membership": "club"}, "membership one of public, private"),
         ({"segments": 0}, "segments must be a whole number of at least 1, not 0"),
         ({"segments": 1.0}, "segments must be a whole number"),
@@ -120,7 +121,7 @@ def test_other_refusals(changes: dict[str, object], words: str) -> None:
 
 @pytest.mark.parametrize("lanes", range(1, 6))
 def test_lanes_flip_exactly_where_the_worst_case_stops_fitting(lanes: int) -> None:
-    """Appendix A: m²·d·(2η)² < Q. One step more of the bound, or one row more, takes one more lane."""
+    """docs/protocol.md, Section 1: m²·d·(2η)² < Q. One step more of the bound, or one row more, takes one more lane."""
     q = Field.of(lanes).modulus
     for d, m in [(1, 3), (4, 100), (7, 12)]:
         eta = isqrt((q - 1) // (m * m * d)) // 2
@@ -209,14 +210,46 @@ def test_private_membership_costs_n_times_the_sharing_and_the_union() -> None:
         make(wish(membership="private", privacy=0, uploads="open"))
 
 
-@pytest.mark.parametrize("uploads", ["open", "masked"])
+@pytest.mark.parametrize(
+    ("changes", "guard", "ways"),
+    [
+        ({"clusters": 128, "max_rows": 200}, "k ≤ 127, not k = 128", {"clusters": 127}),
+        ({"max_rows": 1 << 20}, "m < 2²⁰ rows, not max_rows = 1048576", {"max_rows": (1 << 20) - 1}),
+        (
+            {"features": 1 << 70, "bound": 1e15, "precision": 0, "max_rows": 1 << 19, "segments": 1},
+            "2·⌊m²/4⌋²·d·(2η)² < Q, but it is 2^244.",
+            {"precision": -7, "max_rows": 49166},
+        ),
+    ],
+)
+def test_what_cannot_be_sealed_is_refused_with_what_would_fit(
+    changes: dict[str, object], guard: str, ways: dict[str, int]
+) -> None:
+    """The default is not exchanged for a weaker kind: the line says what masked uploads would cost."""
+    with pytest.raises(PlanError) as caught:
+        make(wish(uploads="sealed", **changes))
+    text = str(caught.value)
+    assert text.startswith(f"sealed uploads need {guard}")
+    shown = [f"{'k' if name == 'clusters' else name} = {value}" for name, value in ways.items()]
+    assert f"; use {' or '.join(shown)}, or uploads = 'masked': quicker than sealed, but from the distances" in text
+    assert "\n" not in text
+    for name, value in ways.items():
+        make(wish(uploads="sealed", **changes | {name: value}))
+        with pytest.raises(PlanError):
+            make(wish(uploads="sealed", **changes | {name: value + 1}))
+    make(wish(uploads="masked", **changes))
+
+
+@pytest.mark.parametrize("uploads", ["open", "masked", "sealed"])
 def test_liars_in_a_federation_file_need_open_uploads(uploads: str) -> None:
     wishes = {"k": 2, "privacy": 1, "max_rows": 10, "features": 2, "bound": 1.0, "precision": 4}
     made = local.describe(5, liars=1, uploads=uploads, **wishes)
     if uploads == "open":
         assert plan.of(made).asked() == (5, 5)
     else:
-        with pytest.raises(PlanError, match="masked uploads show the server only their sum, so a wrong one cannot be"):
+        with pytest.raises(
+            PlanError, match=f"{uploads} uploads show the server only their sum, so a wrong one cannot be"
+        ):
             plan.of(made)
 
 

@@ -62,8 +62,8 @@ def test_a_link_that_leads_nowhere_is_not_the_defaults(tmp_path: Path) -> None:
         ("least_privacy = true", "least_privacy: must be a whole number"),
         ("least_privacy = 1.5", "least_privacy: must be a whole number"),
         ('uploads = "masked"', "uploads: must be a list of strings"),
-        ("uploads = []", "uploads: must list one or more of masked, open"),
-        ('uploads = ["secret"]', "uploads: must list one or more of masked, open, sealed"),
+        ("uploads = []", "uploads: must list one or more of sealed, masked, open"),
+        ('uploads = ["secret"]', "uploads: must list one or more of sealed, masked, open"),
         ('uploads = ["open", "open"]', "is listed twice"),
         ("max_requests = 0", "max_requests: must be a whole number from 1"),
         ("max_directions = -1", "max_directions: must be a whole number from 0"),
@@ -107,6 +107,7 @@ def test_a_federation_that_cannot_fit(rules: Policy, settings: dict[str, str], w
 def test_a_federation_that_fits() -> None:
     policy.check(Policy(), make_federation(5))
     policy.check(Policy(1, ("masked",), 4, 2), make_federation(5))
+    policy.check(Policy(max_directions=0), make_federation(5, uploads="sealed"))  # it shows no distances
     policy.check(Policy(smallest_cluster=9, max_requests=1), make_federation(5, seeding="random"))
 
 

@@ -287,6 +287,18 @@ def test_from_a_file_that_is_its_owners_only(tmp_path: Path) -> None:
     assert "holds no passphrase" in str(invoke(tmp_path, "--passphrase-file", str(file)).exception)
 
 
+@pytest.mark.parametrize("uploads", ["masked", "open"])
+def test_what_weaker_uploads_mean_is_said_in_one_line(tmp_path: Path, uploads: str) -> None:
+    quiet = invoke(tmp_path, "--no-passphrase")
+    assert "warning" not in quiet.stderr
+    chosen = tmp_path / "chosen.toml"
+    chosen.write_text(f'uploads = "{uploads}"\n{TEXT}')
+    done = CliRunner().invoke(command, [str(chosen), "--out", str(tmp_path / "more"), "--ca-only", "--no-passphrase"])
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("warning")]
+    assert line.startswith(f"warning: {uploads} uploads: ")
+    assert "can compute" in line
+
+
 def test_no_passphrase_is_said_aloud(tmp_path: Path) -> None:
     done = invoke(tmp_path, "--no-passphrase")
     assert "is NOT encrypted" in done.stderr

@@ -145,9 +145,6 @@ class ToyClient:
     def __init__(self, holding: Holding) -> None:
         self._half, self._index = open_rounds.KIND.client(holding), holding.index
 
-    def committee(self, request: RoundRequest) -> tuple[int, ...]:
-        return ()
-
     def note(self, request: RoundRequest) -> bytes:
         return b""
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from secfc.agreement import job, toml
 from secfc.agreement.job import Job
 from secfc.agreement.toml import first_repeated, show
+from secfc.agreement.uploads import UPLOADS
 from secfc.errors import ConfigError
 from secfc.framing import framed
 
@@ -133,7 +134,7 @@ def parse(text: str, where: str) -> Federation:
         privacy=top.integer("privacy", 0),
         dropouts=top.integer("dropouts", 0, default=0),
         liars=top.integer("liars", 0, default=0),
-        uploads=top.choice("uploads", ("masked", "open", "sealed")),
+        uploads=top.choice("uploads", UPLOADS),
         job=job.parse(top.table("job"), where, "[job] "),
         server=_party(toml.Table(top.table("server"), where, "[server] ", _SERVER_KEYS), SERVER),
         clients=_clients(top),

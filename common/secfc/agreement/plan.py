@@ -9,11 +9,12 @@ The inequalities (S dropouts, A liars):
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,27 +22,31 @@ import numpy.typing as npt
 
 from secfc.agreement.federation import Federation
 from secfc.agreement.job import MEMBERSHIPS
+from secfc.agreement.uploads import MASKED_PRICE, UPLOADS
 from secfc.coding.field import MAX_LANES, Field, Layout, lane_primes
 from secfc.coding.lagrange import Code
 from secfc.coding.sharing import segment_length
 from secfc.errors import PlanError, RangeError
-from secfc.kmeans import fixedpoint
+from secfc.kmeans import candidates, fixedpoint
 from secfc.kmeans.distances import Shape
 from secfc.privacy import checking
 from secfc.privacy.identifiers import ID_BYTES
 from secfc.privacy.sealed import terms
+from secfc.privacy.sealed.cost import Traffic, first_round, upload_bytes, usual_round
+from secfc.privacy.sealed.terms import Terms
 from secfc.privacy.union import COLUMNS, TableShape, union_code
 
-UPLOADS = ("masked", "open", "sealed")
 CLIENT_BASE, SERVER_BASE = 290 << 20, 230 << 20  # of a process with next to no rows, measured on Linux x86-64
 STREAM_BUFFER = 16 << 20  # what gRPC holds of a stream whose sender is quicker than we are
 _LARGEST_ROWS = (1 << 31) - 1
 _LARGEST_CLIENTS = 2047
+_WIDEST = Field.of(terms.MOST_LANES)  # in which sealed rounds can compare
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the parties agree on; `segments=None` lets the plan choose the largest ℓ that fits."""
+    """What the parties agree on; `segments=None` lets the plan choose the largest ℓ that fits, `candidates=None` takes
+    as many for each seed of k-means++ as scikit-learn draws."""
 
     clients: int
     privacy: int
@@ -56,6 +61,7 @@ class Wishes:
     segments: int | None = None
     membership: str = "public"
     seeding: str = "k-means++"
+    candidates: int | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,16 @@ class Plan:
         self.code.check_responders(responders, spare=2 * self.wishes.liars)
 
     @property
+    def candidates(self) -> int:
+        """How many rows each seed of k-means++ is chosen from."""
+        return candidates.candidates_per_seed(self.wishes.clusters, self.wishes.seeding, self.wishes.candidates)
+
+    @property
+    def slots(self) -> int:
+        """How many labels an assignment may have: clusters, and while seeding candidates."""
+        return candidates.slots(self.wishes.clusters, self.candidates)
+
+    @property
     def length(self) -> int:
         """s = ⌈d/ℓ⌉, the residues of a share in one lane."""
         return segment_length(self.wishes.features, self.segments)
@@ -117,6 +133,13 @@ class Plan:
         """How the shares of that many rows lie on the wire."""
         return Layout.uniform(self.field, rows, self.length)
 
+    def sealed(self, rows: int) -> Terms:
+        """The public parameters of sealed rounds over so many rows. Pre-condition: the uploads are sealed."""
+        w = self.wishes
+        bits = terms.draw_bits(self.field.modulus, w.max_rows, self.unit) if w.seeding != "random" else 64
+        members, separation = w.privacy + 1, w.seeding == "separation"
+        return Terms(self.field, rows, w.clusters, self.unit, members, separation, True, bits)
+
     @cached_property
     def digest(self) -> bytes:
         """Names these parameters; masks are bound to it."""
@@ -126,6 +149,7 @@ class Plan:
         """The parameters as plain values."""
         wishes = {name: getattr(self.wishes, name) for name in Wishes.__dataclass_fields__}
         derived = {"segments": self.segments, "responders": self.responders, "segment_length": self.length}
+        derived["candidates"] = self.candidates
         return wishes | derived | {"lanes": self.field.lanes, "eta": self.eta, "primes": list(self.field.primes)}
 
     def cost(self) -> dict[str, int]:
@@ -138,17 +162,24 @@ class Plan:
         owned = w.max_rows if self.private else -(-w.max_rows // w.clients)
         upload = Layout.uniform(self.field, w.max_rows, w.clusters)
         residues = upload.residues
+        spare = Layout.uniform(
+            self.field, w.max_rows, self.slots - w.clusters
+        ).residues  # candidates beyond the clusters
         client = 8 * w.max_rows * (s + 2) * lanes + 8 * upload.words
-        server = 4 * residues + (4 if self.masked else 8) * residues + 8 * w.max_rows
+        server = 4 * (residues + spare) + (4 if self.masked else 8) * residues + 8 * w.max_rows
         asked = self.asked()[1]
         if w.liars:  # three random factors per row, and three sums of every column of every upload
             server += 8 * checking.COMBINATIONS * (w.max_rows + asked * upload.row_residues)
+        if w.uploads == "sealed":
+            more = self._sealed_memory()
+            client, server = client + more["client"], server + more["server"]
         rows = -(-w.max_rows // w.clients) * w.features  # a client's own values: the file's, as floats, as integers
         union = self._union_cost()
         return {
             "union_bytes_per_client": union["sent_by_client"],
             "union_bytes_server": union["sent_by_server"],
             "sharing_bytes_per_client": 8 * self.share_layout(owned).words * (w.clients - 1),
+            "seeding_bytes_per_client": self._seeding_bytes(),
             "round_bytes_per_client": 8 * upload.words,
             "round_bytes_server": 8 * upload.words * asked,
             "client_memory_bytes": client,
@@ -168,6 +199,56 @@ class Plan:
             + (checking.COMBINATIONS * asked * residues if w.liars else 0)
             + residues * (lanes - 1) // 2,
         }
+
+    def guards(self) -> dict[str, str]:
+        """The guards of sealed rounds, and how near the wishes are to each."""
+        return terms.guards(self.field, _wanted(self.wishes))
+
+    def sealed_cost(self) -> dict[str, dict[str, int]]:
+        """What a job's first sealed round, and one in which 5 % of the rows move, make the parties send and take.
+
+        Bytes of uploads and comparing for the largest job allowed, in clusters of m/k rows. Members take turns in being dealt
+        to; theirs are the average.
+        """
+        sealed = self.sealed(self.wishes.max_rows)
+        upload = upload_bytes(sealed)
+        kinds = {"first_round": first_round(sealed), "usual_round": usual_round(sealed)}
+        return {name: self._parties(found, upload) for name, found in kinds.items()}
+
+    def _parties(self, found: Traffic, upload: int) -> dict[str, int]:
+        members = self.wishes.privacy + 1
+        answers = members * found.answered + found.single
+        said = members * found.member_messages + found.single_messages
+        return {
+            "member_sent": upload + -(-answers // members),
+            "member_received": -(-(found.dealt + found.told) // members),
+            "member_messages": 2 + -(-said // members),  # with the upload, and that it is through
+            "client_sent": upload,
+            "client_messages": 1,
+            "server_sent": found.dealt + found.told,
+            "server_received": self.responders * upload + answers,
+            "server_messages": found.server_messages,
+        }
+
+    def _sealed_memory(self) -> dict[str, int]:
+        """Beyond a masked round's: ρ of all columns at the server, and on both ends what is said in the first round."""
+        first = self.sealed_cost()["first_round"]
+        upload = first["client_sent"]
+        kept = 4 * self.wishes.max_rows * self.wishes.clusters * self.field.lanes
+        server = kept + first["server_sent"] + first["server_received"] - self.responders * upload
+        return {"client": first["member_sent"] - upload + first["member_received"], "server": server}
+
+    def _seeding_bytes(self) -> int:
+        """What a responder of every request uploads while seeding: the columns of all candidates."""
+        w = self.wishes
+        if w.seeding == "random":
+            return 0
+        lanes = self.field.lanes_for(self.unit)
+        if w.uploads == "sealed":
+            lanes = self.sealed(w.max_rows).seed_lanes()
+        ring = Field(self.field.primes[:lanes])
+        first, others = (Layout.uniform(ring, w.max_rows, columns).words for columns in (1, self.candidates))
+        return 8 * (first + (w.clusters - 1) * others)
 
     def _union_cost(self) -> dict[str, int]:
         """Bytes of one table for max_rows IDs. A client sends a share to every other and the sum to the server, which sends
@@ -214,6 +295,7 @@ def of(federation: Federation) -> Plan:
             segments=federation.job.segments,
             membership=federation.job.membership,
             seeding=federation.job.seeding,
+            candidates=federation.job.candidates,
         )
     )
 
@@ -244,15 +326,20 @@ def _check_ranges(w: Wishes) -> None:
     if w.clusters > w.max_rows:
         raise PlanError(f"k = {w.clusters} clusters need at least as many rows, not {w.max_rows}; lower k")
     fixedpoint.scaled_bound(w.bound, w.precision)
+    candidates.candidates_per_seed(w.clusters, w.seeding, w.candidates)
     if w.uploads not in UPLOADS or w.membership not in MEMBERSHIPS:
         raise PlanError(f"uploads is one of {', '.join(UPLOADS)}; membership one of {', '.join(MEMBERSHIPS)}")
     if w.uploads != "open" and w.privacy < 1:
-        raise PlanError(f"{w.uploads} uploads need privacy >= 1; use privacy = 1 or uploads = 'open'")
+        raise PlanError(
+            f"{w.uploads} uploads need privacy >= 1; use privacy = 1 or uploads = 'open', with which the server and any one"
+            " client together can compute every row"
+        )
     if w.membership == "private" and w.privacy < 1:
         raise PlanError("private membership needs privacy >= 1; use privacy = 1 or membership = 'public'")
     if w.uploads != "open" and w.liars:
         raise PlanError(
-            "liars > 0 needs uploads = 'open': masked uploads show the server only their sum, so a wrong one cannot be found"
+            f"liars > 0 needs uploads = 'open': {w.uploads} uploads show the server only their sum, so a wrong one cannot be"
+            " found; leave liars out, or let the server see every upload"
         )
 
 
@@ -293,11 +380,9 @@ def _too_few(w: Wishes, segments: int) -> str:
 
 
 def _field(w: Wishes, eta: int) -> Field:
-    unit = w.features * (2 * eta) ** 2
-    largest = w.max_rows**2 * unit
+    largest = w.max_rows**2 * w.features * (2 * eta) ** 2
     if w.uploads == "sealed":
-        wanted = terms.Wanted(w.max_rows, w.clusters, unit, w.privacy, w.clients - w.dropouts, w.seeding)
-        largest = max(largest, terms.required(wanted))
+        largest = max(largest, _sealed_bound(w))
     try:
         lanes = Field.of(MAX_LANES).lanes_for(largest)
     except RangeError:
@@ -305,7 +390,40 @@ def _field(w: Wishes, eta: int) -> Field:
         raise PlanError(
             f"m²·d·(2η)² has {largest.bit_length()} bits and the largest field about {capacity}; lower the precision"
         ) from None
-    field = Field.of(lanes)
-    if w.uploads == "sealed":
-        terms.check(field, wanted)
-    return field
+    return Field.of(lanes)
+
+
+def _sealed_bound(w: Wishes) -> int:
+    """What Q must exceed for sealed rounds. Raises PlanError if no field they can compare in is so large."""
+    try:
+        terms.check(_WIDEST, _wanted(w))
+    except PlanError as error:
+        fitting = _fitting(w) or ["smaller k, max_rows and precision"]
+        raise PlanError(f"{error}; use {' or '.join(fitting)}, or uploads = 'masked': {MASKED_PRICE}") from None
+    return terms.required(_wanted(w))
+
+
+def _wanted(w: Wishes) -> terms.Wanted:
+    unit = w.features * (2 * fixedpoint.scaled_bound(w.bound, w.precision)) ** 2
+    return terms.Wanted(w.max_rows, w.clusters, unit, w.privacy, w.clients - w.dropouts, w.seeding)
+
+
+def _fitting(w: Wishes) -> list[str]:
+    """The largest smaller value of each wish with which alone sealed rounds are possible."""
+    names = {"clusters": ("k", 1), "precision": ("precision", -60), "max_rows": ("max_rows", w.clusters)}
+    ways = []
+    for name, (shown, least) in names.items():
+        values = range(getattr(w, name) - 1, least - 1, -1)
+        found = bisect.bisect_left(values, True, key=partial(_can_be_sealed, w, name))
+        if found < len(values):
+            ways.append(f"{shown} = {values[found]}")
+    return ways
+
+
+def _can_be_sealed(w: Wishes, name: str, value: int) -> bool:
+    smaller: dict[str, Any] = {name: value}
+    try:
+        terms.check(_WIDEST, _wanted(replace(w, **smaller)))
+    except PlanError:
+        return False
+    return True

@@ -13,7 +13,7 @@ from pathlib import Path
 from secfc.agreement import toml
 from secfc.agreement.federation import Federation
 from secfc.agreement.job import SMALLEST
-from secfc.agreement.plan import UPLOADS
+from secfc.agreement.uploads import UPLOADS
 from secfc.errors import ConfigError
 
 TO_NOBODY, TO_CLIENTS, TO_SERVER = "nobody", "clients", "server"  # each includes the ones before
@@ -25,7 +25,7 @@ class Policy:
     """What one site accepts. `None`: no limit of its own beside the federation file's."""
 
     least_privacy: int = 0  # the smallest t
-    uploads: tuple[str, ...] = ("masked", "open", "sealed")
+    uploads: tuple[str, ...] = UPLOADS
     max_requests: int | None = None  # answered in one job, seeding included
     max_directions: int | None = None  # independent distance directions given away (`secfc.privacy.leakage`)
     smallest_cluster: int = 1  # rows a cluster must have before distances to its centre are given; k-means++ needs 1
@@ -108,7 +108,7 @@ def complaints(policy: Policy, federation: Federation) -> list[str]:
         found.append(f"committee names {', '.join(unknown)}, and no client of the federation is called that")
     elif policy.committee and len(policy.committee) <= f.privacy:
         found.append(f"committee names {len(policy.committee)} clients, and {f.privacy + 1} compare")
-    directions = min(f.job.k - 1, f.job.features)
+    directions = min(f.job.k - 1, f.job.features) if f.uploads != "sealed" else 0
     if policy.max_directions is not None and policy.max_directions < directions:
         found.append(
             f"max_directions = {policy.max_directions}, but k = {f.job.k} clusters give away {directions} at once"

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from secfc.agreement import federation as federations
 from secfc.agreement.job import MEMBERSHIPS
-from secfc.agreement.plan import UPLOADS, Plan, Wishes, make, of
+from secfc.agreement.plan import Plan, Wishes, make, of
+from secfc.agreement.uploads import DEFAULT, MEANING, SEES, UPLOADS
 from secfc.errors import PlanError
 
 
@@ -34,8 +35,9 @@ from secfc.errors import PlanError
 @click.option("--precision", type=int, default=12, show_default=True, help="Fractional bits kept of a value.")
 @click.option("--dropouts", type=int, default=0, show_default=True, help="Clients that may be lost after sharing.")
 @click.option("--liars", type=int, default=0, show_default=True, help="Wrong uploads to correct (open uploads only).")
-@click.option("--uploads", type=click.Choice(UPLOADS), default="masked", show_default=True)
+@click.option("--uploads", type=click.Choice(UPLOADS), default=DEFAULT, show_default=True)
 @click.option("--segments", type=int, default=None, help="Pieces a row is cut into (ℓ); default: the most that fit.")
+@click.option("--candidates", type=int, help="Rows each seed of k-means++ is chosen from; default: 2 + ⌊ln k⌋.")
 @click.option("--membership", type=click.Choice(MEMBERSHIPS), default="public", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(federation: Path | None, clients: int | None, as_json: bool, **wishes: Any) -> None:
@@ -44,43 +46,27 @@ def command(federation: Path | None, clients: int | None, as_json: bool, **wishe
     wishes["max_rows"] = wishes.pop("rows")
     made = of(federations.load(federation)) if federation else make(_from_options(clients, wishes))
     if as_json:
-        click.echo(json.dumps(made.parameters() | {"cost": made.cost(), "warnings": [_warning(made)]}))
+        click.echo(json.dumps(_report(made)))
         return
-    Console().print(_parameters(made), _cost(made))
-    click.echo(f"warning: {_warning(made)}", err=True)
+    tables = [
+        _parameters(made),
+        _cost(made),
+        *([_guards(made), _sealed(made)] if made.wishes.uploads == "sealed" else []),
+    ]
+    Console().print(*tables)
+    click.echo(f"{'note' if made.wishes.uploads == DEFAULT else 'warning'}: {MEANING[made.wishes.uploads]}", err=True)
 
 
-def _warning(made: Plan) -> str:
-    """What the uploads give away, in plain words; the same for every federation with them."""
-    if made.wishes.uploads == "sealed":
-        return (
-            "sealed uploads: the server learns the assignment of every round, and together with one member of the committee,"
-            " which it chooses, what it learns with masked uploads. It is taken to deal fairly, and nothing notices if it"
-            " does not (docs/sealed.md). What the members compare comes on top of the bytes and the memory shown here"
-        )
-    if made.masked:
-        return (
-            "masked uploads: from the distances it gets, the server can compute the rows themselves, up to the order, sign"
-            " and shift of the features, and exactly with a few known rows; yes/no features after one round. Use them"
-            " only with a server that may know the rows (docs/privacy.md)"
-        )
-    return (
-        "open uploads: the server and any one client together can compute every row exactly, whatever privacy is. Use them"
-        " only with a server that may know the rows (docs/privacy.md)"
-    )
+def _report(made: Plan) -> dict[str, Any]:
+    """All of it, for machines."""
+    sealed = {"sealed": made.sealed_cost() | {"guards": made.guards()}} if made.wishes.uploads == "sealed" else {}
+    return made.parameters() | {"cost": made.cost()} | sealed | {"warnings": [MEANING[made.wishes.uploads]]}
 
 
 def _from_options(clients: int | None, wishes: dict[str, Any]) -> Wishes:
     if clients is None:
         raise PlanError("say how many clients there are (--clients N), or give a federation.toml")
     return Wishes(clients=clients, **wishes)
-
-
-_SEES = {
-    "open": "the server gets every upload, and can compute the rows",
-    "masked": "the server gets distances, and can compute the rows",
-    "sealed": "the server gets assignments, and with one committee member distances",
-}
 
 
 def _parameters(made: Plan) -> Table:
@@ -104,10 +90,17 @@ def _parameters(made: Plan) -> Table:
         (
             "uploads",
             w.uploads,
-            _SEES[w.uploads],
+            SEES[w.uploads],
         ),
         ("field", f"{made.field.lanes} lanes", f"Q ≈ 2^{bits} > m²·d·(2η)², with η = {made.eta}"),
     ]
+    if w.uploads == "sealed":
+        rows.append(("committee", f"{w.privacy + 1} clients", "t+1 of the responders compare; the server chooses them"))
+    if w.seeding == "k-means++":
+        tried = (
+            f"k-means++ chooses every seed from {made.candidates} rows" if made.candidates > 1 else "plain k-means++"
+        )
+        rows.append(("candidates", f"{made.candidates}", f"{tried}; the server learns which they are"))
     if w.liars:
         asked = f"R+2A = {made.asked()[1]} are asked"
         rows.append(("liars A", f"{w.liars}", f"wrong uploads that are found and left out; {asked}"))
@@ -126,15 +119,43 @@ def _cost(made: Plan) -> Table:
     if made.private:
         table.add_row("union of IDs, sent", size(cost["union_bytes_per_client"]), size(cost["union_bytes_server"]))
     table.add_row("sharing, sent", size(cost["sharing_bytes_per_client"]), "–")
-    table.add_row("per round, sent (all columns)", size(cost["round_bytes_per_client"]), "labels that changed")
-    table.add_row("per round, received", "labels that changed", size(cost["round_bytes_server"]))
+    if cost["seeding_bytes_per_client"]:
+        table.add_row("seeding, sent (all requests)", size(cost["seeding_bytes_per_client"]), "chosen rows")
+    if made.wishes.uploads != "sealed":
+        table.add_row("per round, sent (all columns)", size(cost["round_bytes_per_client"]), "labels that changed")
+        table.add_row("per round, received", "labels that changed", size(cost["round_bytes_server"]))
     table.add_row("memory of the process", size(cost["client_process_bytes"]), size(cost["server_process_bytes"]))
     table.add_row("sharing, multiplications", count(cost["sharing_multiplications_per_client"]), "–")
     table.add_row(
         "per round, multiplications",
         count(cost["round_multiplications_per_client"]),
-        count(cost["round_multiplications_server"]),
+        "–" if made.wishes.uploads == "sealed" else count(cost["round_multiplications_server"]),
     )
+    return table
+
+
+_ROUNDS = {"first_round": "first round", "usual_round": "5 % of rows move"}
+
+
+def _guards(made: Plan) -> Table:
+    """How near the wishes are to what sealed rounds can compare."""
+    table = Table(title="Guards of sealed rounds", title_justify="left", show_header=False)
+    for guard, found in made.guards().items():
+        table.add_row(guard, found)
+    return table
+
+
+def _sealed(made: Plan) -> Table:
+    """What the parties of a sealed round send and take; labels that changed go to everybody besides."""
+    table = Table(title="Sealed rounds, clusters of m/k rows", title_justify="left")
+    for column in ("", "member", "other client", "server"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, found in made.sealed_cost().items():
+        words = _ROUNDS[name]
+        table.add_row(f"{words}, sent", *(size(found[f"{party}_sent"]) for party in ("member", "client", "server")))
+        table.add_row(f"{words}, received", size(found["member_received"]), "–", size(found["server_received"]))
+        messages = (f"{found[f'{party}_messages']}" for party in ("member", "client", "server"))
+        table.add_row(f"{words}, messages", *messages)
     return table
 
 

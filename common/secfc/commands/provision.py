@@ -11,6 +11,7 @@ from rich.table import Table
 
 from secfc.agreement import federation as federations
 from secfc.agreement.federation import Federation
+from secfc.agreement.uploads import DEFAULT, MEANING
 from secfc.commands import passphrases
 from secfc.pki.provision import MAX_DAYS, Provisioned, provision, subject_names
 
@@ -63,6 +64,8 @@ def command(
         click.echo(f"Next: each party runs `secfc enroll`; answer with  secfc sign ... --ca {made.ca}")
     else:
         _show(federation, made)
+    if federation.uploads != DEFAULT:
+        click.echo(f"warning: {MEANING[federation.uploads]}", err=True)
     if no_passphrase:
         click.echo(
             f"{made.ca / 'ca.key'} is NOT encrypted, as --no-passphrase says: whoever copies it can use it.", err=True

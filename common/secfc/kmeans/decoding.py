@@ -29,6 +29,14 @@ class Distances:
         self.field = field
         self.digits = np.zeros((field.lanes, rows, clusters), dtype=np.uint32)
 
+    def resize(self, clusters: int) -> None:
+        """Have so many columns: the first stay, others are lost or mean nothing yet."""
+        before = self.digits
+        if before.shape[2] != clusters:
+            self.digits = np.zeros((*before.shape[:2], clusters), dtype=np.uint32)
+            kept = min(before.shape[2], clusters)
+            self.digits[:, :, :kept] = before[:, :, :kept]
+
     def integers(self, columns: Sequence[int]) -> npt.NDArray[np.object_]:
         """d′ as Python integers (rows, columns): for tests and for small things."""
         total = np.zeros((self.digits.shape[1], len(columns)), dtype=object)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from secfc import local
 from secfc.agreement import plan
+from secfc.agreement.uploads import SEES
 from secfc.commands.plan import size
 from secfc.kmeans import central, fixedpoint
 from secfc.kmeans.coins import Coins
@@ -36,6 +37,7 @@ def compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any
         max_rounds=made.job.max_rounds,
         empties=kind.empties,
         draw_bits=kind.draw_bits(agreed),
+        candidates=agreed.candidates,
     )
     identical = bool((labels[order] == pooled.labels).all()) and result["rounds"] == pooled.rounds
     outcome = {
@@ -112,8 +114,9 @@ def show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None:
         ("rows", f"{outcome['rows']} × {outcome['features']} features"),
         (
             "privacy",
-            f"{outcome['privacy']} client(s) may collude and learn nothing from their shares; {outcome['uploads']} uploads",
+            f"{outcome['privacy']} client(s) may collude and learn nothing from their shares",
         ),
+        (f"{outcome['uploads']} uploads", SEES[outcome["uploads"]]),
         (
             "whose rows are whose",
             "hidden from the server and any t clients" if outcome["membership"] == "private" else "known to all",

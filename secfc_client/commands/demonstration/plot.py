@@ -36,7 +36,8 @@ def draw(path: Path, values: Any, labels: Any, outcome: dict[str, Any]) -> None:
     )
     left.set_ylabel("second principal component")
     history = outcome["history"]
-    right.plot(range(1, len(history) + 1), history, marker="o")
+    last = outcome["rounds"]  # sealed rounds open the inertia once, at the end
+    right.plot(range(last - len(history) + 1, last + 1), history, marker="o")
     right.set(title="Inertia by Lloyd round", xlabel="round", ylabel="inertia")
     right.xaxis.get_major_locator().set_params(integer=True)
     right.grid(alpha=0.3)

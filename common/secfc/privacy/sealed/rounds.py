@@ -77,12 +77,14 @@ class Round:
 
     def chunks(self) -> list[tuple[int, int]]:
         """Consecutive rows of which no step takes more than MOST_COMPARISONS (or six rows)."""
-        live = int(self.live.sum())
-        stage_1 = live - 1
-        stage_2 = max(nearest.duels(width) for width in range(max(live, 1) + 1))
-        most = max(stage_1, stage_2, 1)
-        step = max(MOST_COMPARISONS // most // ROW_GROUP, 1) * ROW_GROUP
+        step = chunk_rows(int(self.live.sum()))
         return [(first, min(first + step, self.terms.rows)) for first in range(0, self.terms.rows, step)]
+
+
+def chunk_rows(live: int) -> int:
+    """Rows of a chunk with so many live clusters."""
+    stage_1, stage_2 = live - 1, max(nearest.duels(width) for width in range(max(live, 1) + 1))
+    return max(MOST_COMPARISONS // max(stage_1, stage_2, 1) // ROW_GROUP, 1) * ROW_GROUP
 
 
 def lloyd(side: Side, asked: Round, first: int, own: Values) -> Talk[Labels | None]:

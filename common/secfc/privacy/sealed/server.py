@@ -66,7 +66,7 @@ class DealerHalf(Half):
         self._fed = 0
         self._target = kept.columns
         if isinstance(question, Seed):
-            self._target = np.zeros((terms.rows, len(question.rows), terms.field.lanes), dtype=np.uint32)
+            self._target = np.zeros((terms.rows, len(question.candidates), terms.field.lanes), dtype=np.uint32)
         self._labels: Labels = np.empty(terms.rows, dtype=np.int32)
         self._answer: Found | None = None
 

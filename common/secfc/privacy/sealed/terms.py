@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import isqrt
+from math import isqrt, log2
 
 import numpy as np
 import numpy.typing as npt
@@ -93,23 +93,23 @@ class Wanted:
 
 def required(wanted: Wanted) -> int:
     """The least bound that Q must exceed for these wishes (Section 1)."""
-    return max(bound for bound, _ in _bounds(wanted))
+    return max(bound for bound, _ in bounds(wanted))
 
 
 def check(field: Field, wanted: Wanted) -> None:
-    """Raise PlanError that names the inequality that fails and what would fit."""
+    """Raise PlanError that names the inequality that fails; what would fit is the plan's to say."""
     _check_counts(wanted)
-    for bound, name in _bounds(wanted):
+    for bound, name in bounds(wanted):
         if bound >= field.modulus:
-            raise PlanError(_too_small(field, bound, name))
+            most = f", the most that they can compare (11L + 1 ≤ {U - 1})" if field.lanes == MOST_LANES else ""
+            lanes = f"L = {field.lanes} lanes have 2^{log2(field.modulus):.1f}{most}"
+            raise PlanError(f"sealed uploads need {name}, but it is 2^{log2(bound):.1f}, and {lanes}")
     if field.lanes > MOST_LANES:
-        raise PlanError(
-            f"sealed uploads need 11L + 1 ≤ {U - 1}, so at most {MOST_LANES} lanes, not L = {field.lanes};"
-            " lower the precision or max_rows, or use uploads = 'masked'"
-        )
+        raise PlanError(f"sealed uploads need 11L + 1 ≤ {U - 1}, so at most {MOST_LANES} lanes, not L = {field.lanes}")
 
 
-def _bounds(w: Wanted) -> list[tuple[int, str]]:
+def bounds(w: Wanted) -> list[tuple[int, str]]:
+    """What Q must exceed, each with the inequality it stands in."""
     factor = _SEPARATED if w.seeding == "separation" else _PAIRS
     bounds = [(factor * (w.rows**2 // 4) ** 2 * w.unit, f"{factor}·⌊m²/4⌋²·d·(2η)² < Q")]
     if w.seeding != "random":
@@ -119,28 +119,22 @@ def _bounds(w: Wanted) -> list[tuple[int, str]]:
     return bounds
 
 
+def guards(field: Field, w: Wanted) -> dict[str, str]:
+    """Every guard, and how near these wishes are to it."""
+    room = f"2^{log2(field.modulus):.1f}"
+    found = {name: f"2^{log2(bound or 1):.1f} < {room}" for bound, name in bounds(w)}
+    return found | {f"L ≤ {MOST_LANES}": f"{field.lanes}", f"k ≤ {U}": f"{w.clusters}", "m < 2²⁰": f"{w.rows}"}
+
+
 def _check_counts(w: Wanted) -> None:
     if w.clusters > U:
-        raise PlanError(f"sealed uploads need k ≤ {U}, not k = {w.clusters}; lower k or use uploads = 'masked'")
+        raise PlanError(f"sealed uploads need k ≤ {U}, not k = {w.clusters}")
     if w.privacy < 1:
-        raise PlanError("sealed uploads need t ≥ 1, a committee of at least two; use privacy = 1 or uploads = 'open'")
+        raise PlanError("sealed uploads need t ≥ 1, a committee of at least two")
     if w.live < w.privacy + 1:
-        raise PlanError(f"sealed uploads need t + 1 = {w.privacy + 1} live clients, not {w.live}; lower privacy")
+        raise PlanError(f"sealed uploads need t + 1 = {w.privacy + 1} live clients, not {w.live}")
     if w.rows >= 1 << 20:
-        raise PlanError(
-            f"sealed uploads need m < 2²⁰ rows, not max_rows = {w.rows}; use at most {(1 << 20) - 1} or uploads = 'masked'"
-        )
-
-
-def _too_small(field: Field, bound: int, name: str) -> str:
-    try:
-        fitting = f"{Field.of(MOST_LANES).lanes_for(bound)} lanes"
-    except ValueError:
-        fitting = "a lower precision or max_rows: more than 11 lanes would be needed"
-    return (
-        f"sealed uploads need {name}, which is {bound.bit_length()} bits, and {field.lanes} lanes have"
-        f" {field.modulus.bit_length()}; use {fitting}"
-    )
+        raise PlanError(f"sealed uploads need m < 2²⁰ rows, not max_rows = {w.rows}")
 
 
 class Pairs:

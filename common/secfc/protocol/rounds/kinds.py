@@ -137,10 +137,6 @@ class Holding:
 class ClientHalf(Protocol):
     """A client's half over all requests of a job."""
 
-    def committee(self, request: RoundRequest) -> tuple[int, ...]:
-        """Clients that, together with the server, could see more than the others."""
-        return ()
-
     def note(self, request: RoundRequest) -> bytes:
         """What must be on disk before a request is answered; nothing if nothing must."""
         return b""
@@ -160,3 +156,6 @@ class RoundKind:
     shows_distances: bool = True
     empties: str = "furthest"  # the rule for empty clusters (`kmeans.empties`)
     draw_bits: Callable[[Plan], int] = lambda _: DRAW_BITS  # κ of a k-means++ draw
+    committee: Callable[[Plan, RoundRequest], tuple[int, ...]] = (
+        lambda _, __: ()
+    )  # who, with the server, could see more

@@ -14,5 +14,6 @@ KIND = RoundKind(
     shows_segments=False,
     shows_distances=False,
     empties="largest",
-    draw_bits=lambda plan: sealing.terms_of(plan, 1).draw_bits,
+    draw_bits=lambda plan: plan.sealed(1).draw_bits,
+    committee=sealing.committee_of,
 )

@@ -54,7 +54,7 @@ class SealedClient:
     def __init__(self, holding: Holding) -> None:
         self.holding = holding
         plan = holding.plan
-        self.terms = sealing.terms_of(plan, holding.coded.rows)
+        self.terms = plan.sealed(holding.coded.rows)
         session, _, last = holding.noted.partition(b" ")
         self._last = (
             int(last) if session == holding.session.hex().encode() else 0
@@ -63,10 +63,7 @@ class SealedClient:
         self.current: _Answering | None = None  # the attempt that counts: what others still compute is dropped
         self._membership: _Membership | None = None
         self._clusters = CodedClusters(holding.coded, plan.wishes.clusters)
-        self._rows = CodedClusters(holding.coded, plan.wishes.clusters)  # of single rows, while seeding
-
-    def committee(self, request: RoundRequest) -> tuple[int, ...]:
-        return () if request.past else Detail.from_bytes(request.detail).committee
+        self._rows = CodedClusters(holding.coded, plan.slots)  # of single rows, while seeding
 
     def note(self, request: RoundRequest) -> bytes:
         """What must be on disk before a request is answered: the epoch, whose keys are never used in another process."""
@@ -79,9 +76,7 @@ class SealedClient:
         detail, holding = Detail.from_bytes(request.detail), self.holding
         wishes = holding.plan.wishes
         epoch = Epoch(holding.session, holding.plan.digest, detail.epoch, detail.committee)
-        epoch.check(wishes.clients, wishes.privacy)
-        if not set(detail.committee) <= set(request.responders):
-            raise Malformed("a committee's members are among the responders")
+        sealing.committee_of(holding.plan, request)
         questions = detail.questions(labels, request.columns, wishes.clusters)
         membership = self._join(epoch) if holding.index in detail.committee else None
         silent = holding.index in detail.committee and membership is None

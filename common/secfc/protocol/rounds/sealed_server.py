@@ -20,12 +20,11 @@ from secfc.kmeans.decoding import Decoder
 from secfc.kmeans.distances import Labels
 from secfc.kmeans.empties import fill_from_largest, ranks
 from secfc.kmeans.lloyd import Answer, Question, Step
-from secfc.kmeans.seeding import fold_separated
+from secfc.kmeans.seeding import choose, chosen_rows, fold_separated
 from secfc.privacy.sealed import server
 from secfc.privacy.sealed.epochs import agree
 from secfc.privacy.sealed.messages import OF_MEMBERS, Message, Said
 from secfc.privacy.sealed.questions import Asked, Found, Inertia, Lloyd, Seed, trust
-from secfc.privacy.sealed.seeding import lowest_unchosen
 from secfc.privacy.sealed.server import DealerHalf
 from secfc.protocol.parcels import Data, Whole, to_words
 from secfc.protocol.rounds import sealing
@@ -56,7 +55,7 @@ class SealedServer:
     def __init__(self, plan: Plan, rows: int, session: bytes, before: int) -> None:
         """`before`: epochs are numbered above it, so that a restarted server repeats no number."""
         self.plan, self.session = plan, session
-        self.terms = sealing.terms_of(plan, rows)
+        self.terms = plan.sealed(rows)
         self._epochs = before
         self._epoch: _Epoch | None = None
         self._near: Labels | None = None  # what the last comparison found, before empty clusters took rows
@@ -100,25 +99,21 @@ class SealedServer:
         return [Lloyd(labels, sizes, columns, changed, trusted, question.step is Step.SEPARATE)]
 
     def _seeds(self, epoch: _Epoch, question: Question) -> list[Asked]:
-        chosen = np.argsort(np.where(question.labels >= 0, question.labels, len(question.labels)), kind="stable")
-        rows = tuple(chosen[: int(question.labels.max()) + 1].tolist())
-        before = [Seed(number, (row,)) for number, row in enumerate(rows[:-1]) if number >= len(epoch.seeded)]
-        if epoch.seeded != rows[: len(epoch.seeded)]:  # D² of other seeds: begin again
-            before = [Seed(number, (row,)) for number, row in enumerate(rows[:-1])]
-        bits = self.terms.draw_bits
-        points = (question.coins.below(question.draw, 1 << bits),) if question.draw else ()
-        return [*before, Seed(len(rows) - 1, rows[-1:], points, not question.draw)]
+        """The seeds that this epoch has not folded into D² yet, each by itself; then the candidates of the next one."""
+        rows = tuple(chosen_rows(question.labels))
+        seeds, candidates = rows[: question.settled], rows[question.settled :]
+        known = len(epoch.seeded) if epoch.seeded == seeds[: len(epoch.seeded)] else 0
+        before = [Seed(number, (row,)) for number, row in enumerate(seeds) if number >= known]
+        points = tuple(question.coins.below(draw, 1 << self.terms.draw_bits) for draw in question.draws)
+        return [*before, Seed(question.settled, candidates, points, not points)]
 
     def solved(self, epoch: _Epoch, question: Question, asked: Sequence[Asked], found: Found) -> Answer:
         """What the clustering above hears of it; a request that is answered moves the epoch on."""
-        labels, clusters = question.labels, len(question.sizes)
+        labels, clusters = question.labels, self.terms.clusters
         if self._ranks is None:
             self._ranks = ranks(question.coins, len(labels))
         if question.step is Step.SEED:
-            epoch.seeded = (*(row for row in np.argsort(np.where(labels >= 0, labels, len(labels)), kind="stable")),)[
-                : int(labels.max()) + 1
-            ]
-            return self._seeded(question, found, clusters)
+            return self._seeded(epoch, question, found)
         epoch.columns = frozenset(np.flatnonzero(question.sizes).tolist())
         if question.step is Step.MEASURE:
             return Answer(labels, Fraction(found.inertia if found.inertia is not None else 0))
@@ -129,15 +124,13 @@ class SealedServer:
         self._near, self._compared = found.labels.copy(), labels
         return Answer(fill_from_largest(found.labels, clusters, self._ranks))
 
-    def _seeded(self, question: Question, found: Found, clusters: int) -> Answer:
-        labels = question.labels
-        if not question.draw:
+    def _seeded(self, epoch: _Epoch, question: Question, found: Found) -> Answer:
+        if not question.draws:
             if found.labels is None:
                 raise JobFailed("sealed seeding ended without an assignment")
-            return Answer(fill_from_largest(found.labels, clusters, self._ranks))
-        row = found.rows[0] if found.rows else None
-        following = labels.copy()
-        following[lowest_unchosen(np.flatnonzero(labels >= 0).tolist()) if row is None else row] = labels.max() + 1
+            return Answer(fill_from_largest(found.labels, self.terms.clusters, self._ranks))
+        following = choose(question.labels, question.settled, found.winner or 0, found.rows)
+        epoch.seeded = tuple(chosen_rows(following)[: question.settled + 1])
         return Answer(following)
 
 

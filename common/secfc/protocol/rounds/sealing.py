@@ -17,11 +17,13 @@ import numpy as np
 from secfc.agreement.plan import Plan
 from secfc.errors import Malformed
 from secfc.kmeans.distances import Labels
+from secfc.kmeans.seeding import chosen_rows
 from secfc.privacy import masks
 from secfc.privacy.sealed.context import Context
+from secfc.privacy.sealed.epochs import Epoch
 from secfc.privacy.sealed.messages import Kind, Message
 from secfc.privacy.sealed.questions import Asked, Inertia, Lloyd, Seed
-from secfc.privacy.sealed.terms import Terms, draw_bits
+from secfc.protocol.messages import RoundRequest
 from secfc.protocol.parcels import Whole
 
 _NAME = struct.Struct(">BBHII")  # which question, kind, stage, chunk, step
@@ -31,13 +33,16 @@ SEED, DONE = b"S", b"D"  # what the server shares with a member; that a member i
 UPLOAD = b"U"  # for questions after the first
 
 
-def terms_of(plan: Plan, rows: int) -> Terms:
-    """The public parameters of a job's sealed steps."""
-    wishes = plan.wishes
-    bits = draw_bits(plan.field.modulus, wishes.max_rows, plan.unit) if wishes.seeding != "random" else 64
-    separation = wishes.seeding == "separation"
-    members = wishes.privacy + 1
-    return Terms(plan.field, rows, wishes.clusters, plan.unit, members, separation, True, bits)
+def committee_of(plan: Plan, request: RoundRequest) -> tuple[int, ...]:
+    """Who compares, as a request says. Raises Malformed unless these are t+1 distinct responders; of a request that is over
+    nothing is said."""
+    if request.past:
+        return ()
+    detail, wishes = Detail.from_bytes(request.detail), plan.wishes
+    Epoch(b"", plan.digest, detail.epoch, detail.committee).check(wishes.clients, wishes.privacy)
+    if not set(detail.committee) <= set(request.responders):
+        raise Malformed("a committee's members are among the responders")
+    return detail.committee
 
 
 @dataclass(frozen=True)
@@ -86,10 +91,11 @@ def lloyd_fields(question: Lloyd) -> dict[str, Any]:
 
 def _question(fields: dict[str, Any], labels: Labels, columns: tuple[int, ...], clusters: int) -> Asked:
     if "seed" in fields:
-        rows = tuple(int(row) for row in fields["rows"])
-        if not rows or not all(0 <= row < len(labels) for row in rows):
+        rows, number = tuple(int(row) for row in fields["rows"]), int(fields["seed"])
+        known = chosen_rows(labels)  # what the client's guard has looked at
+        if not rows or rows not in (tuple(known[number : number + 1]), tuple(known[number:])):
             raise ValueError
-        return Seed(int(fields["seed"]), rows, tuple(int(point) for point in fields["points"]), bool(fields["finish"]))
+        return Seed(number, rows, tuple(int(point) for point in fields["points"]), bool(fields["finish"]))
     sizes = np.bincount(labels[labels >= 0], minlength=clusters).astype(np.int64)
     if "changed" not in fields:
         return Inertia(labels, sizes, columns)

@@ -95,11 +95,12 @@ class UploadsServer(ServerHalf):
 
     def __init__(self, plan: Plan, rows: int, decoder: MakeDecoder) -> None:
         self._plan, self._decoder = plan, decoder
-        self._distances = Distances(plan.field, rows, plan.wishes.clusters)
+        self._distances = Distances(plan.field, rows, 0)
 
     def ask(
         self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int, quickest: Sequence[int]
     ) -> ServerExchange:
+        self._distances.resize(len(question.sizes))
         shape = self._plan.shape(len(question.labels), question.sizes, question.columns)
         return _Exchange(question, self._decoder(self._plan, shape, responders), self._distances, liars_left)
 
@@ -119,7 +120,7 @@ class UploadsClient(ClientHalf):
 
     def __init__(self, holding: Holding, upload: Upload) -> None:
         self._holding, self._upload = holding, upload
-        self._clusters = CodedClusters(holding.coded, holding.plan.wishes.clusters)
+        self._clusters = CodedClusters(holding.coded, holding.plan.slots)
 
     def answer(self, request: RoundRequest, labels: Labels) -> _Answering:
         return _Answering(lambda: self._made(request, labels))

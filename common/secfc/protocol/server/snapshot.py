@@ -50,9 +50,9 @@ class Outcome:
 
     @property
     def sizes(self) -> list[int]:
-        """Rows of every cluster."""
+        """Rows of every cluster; while seeding, candidates beyond the last cluster are left out."""
         counts: list[int] = np.bincount(self.labels[self.labels >= 0], minlength=self.clusters).tolist()
-        return counts
+        return counts[: self.clusters]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from secfc.protocol.server import records
 from secfc.protocol.server.asking import Asking, RequestRecord, Solved
 from secfc.protocol.server.job import ServerJob
 from secfc.protocol.server.phases.base import Begun, JobPhase
-from secfc.protocol.transfer import Gathered, Sink
+from secfc.protocol.transfer import Gathered, Here, Sink
 
 SLOWER = 5.0  # a responder so many times slower than the others is replaced, if others can take its place
 DISAGREEMENTS = 5  # committees in a row that do not get one key, until the job fails
@@ -43,7 +43,14 @@ class RoundsPhase(Begun):
             self.tossed = job.tossed(met)
         what = job.federation.job
         clustering = (
-            Clustering(self.rows, what.k, start=what.seeding, coins=job.coins(self.tossed), max_rounds=what.max_rounds)
+            Clustering(
+                self.rows,
+                what.k,
+                start=what.seeding,
+                coins=job.coins(self.tossed),
+                max_rounds=what.max_rounds,
+                candidates=what.seed_candidates,
+            )
             if job.clustering is None
             else job.clustering(self.rows)
         )
@@ -239,9 +246,7 @@ class RoundsPhase(Begun):
     def beginning(self) -> list[messages.Event]:
         """The first request once more, for a follower that may have missed it: clients answer none before they have seen that
         the job began where the coins say."""
-        return records.beginning(
-            self._session, self._first, self.job.federation.job.k, self._asking.records[0].responders
-        )
+        return records.beginning(self._session, self._first, self.job.plan.slots, self._asking.records[0].responders)
 
 
 class Finished(Begun):
@@ -287,6 +292,8 @@ class Finished(Begun):
             case Kind.IDS if self.union is not None:
                 most = identifiers.ID_BYTES * self.rows
             case Kind.CENTERS if self._centers is not None and parcel.name == self._centers.digest:
+                if self.job.index(sender) in self._centers.answered:
+                    return Here()  # the first counts
                 most = self._centers.most
             case _:
                 return None
@@ -297,8 +304,8 @@ class Finished(Begun):
         if kind is Kind.IDS:
             self.published[given.sender] = self._owned(data)
             out.put(f"published/{given.sender}", data)
-        elif self._centers is not None and (client := self.job.index(given.sender)) not in self._centers.answered:
-            self._centers.take(client, data)  # the first counts
+        elif self._centers is not None:
+            self._centers.take(self.job.index(given.sender), data)
             out.put(f"centers/{given.sender}", data)
         return None
 

@@ -1,0 +1,26 @@
+"""Kinds of uploads: which one a federation has that does not say, and what each means, in a line for whoever chooses."""
+
+from __future__ import annotations
+
+UPLOADS = ("sealed", "masked", "open")
+DEFAULT = UPLOADS[0]  # never exchanged for a weaker kind where it does not fit: that is for people to decide
+
+MASKED_PRICE = "quicker than sealed, but from the distances it gets the server can compute the rows themselves"
+
+SEES = {
+    "sealed": "the server gets assignments; with one committee member, distances",
+    "masked": "the server gets distances, and can compute the rows",
+    "open": "the server gets every upload, and can compute the rows",
+}
+
+MEANING = {
+    "sealed": (
+        "sealed uploads: the server learns the assignments of all rounds and the final inertia; with any one member of the"
+        " committee it learns what masked uploads show it, and nothing notices a server that deals falsely (docs/sealed.md)"
+    ),
+    "masked": (f"masked uploads: {MASKED_PRICE}; use them only with a server that may know the rows (docs/privacy.md)"),
+    "open": (
+        "open uploads: the server and any one client together can compute every row exactly, whatever privacy is; use them"
+        " only with a server that may know the rows (docs/privacy.md)"
+    ),
+}

@@ -1,0 +1,120 @@
+"""What `secfc plan` says of sealed rounds, against what the real machines send in one process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import isqrt
+from typing import Any
+
+import numpy as np
+import pytest
+
+from secfc.agreement import plan
+from secfc.agreement.federation import SERVER
+from secfc.coding.field import Field
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.lloyd import Clustering
+from secfc.privacy.sealed import cost, rounds
+from secfc.protocol import parcels
+from secfc.protocol.client.inputs import Told
+from secfc.protocol.effects import Arrived
+from secfc.protocol.memory import Memory
+from secfc.protocol.messages import Piece
+from secfc.protocol.parcels import Kind
+from secfc.protocol.rounds.sealing import CHECK, DONE, KEY, SEED
+
+ROWS, FEATURES = 60, 3
+SEEDS = {3: 3, 4: 4, 10: 1}  # rows with which no cluster runs empty in the first two rounds
+# All comparisons of clusters of at most 60 rows take three lanes: 2·unit is just above Q₂, and (30·30)² is below 2²¹.
+ETA = isqrt(Field.of(2).modulus // (2 * FEATURES)) // 2 + 1
+HEAD = len(parcels.attempt_name(0, 0))
+AGREEING = (KEY, CHECK, SEED)  # once in an epoch, some 60 bytes each
+
+
+class Counted(Memory):
+    """Bytes and messages of every request: (number, sender, kind), but for what agrees on an epoch's keys."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.sent: Counter[tuple[int, str, Kind]] = Counter()
+        self.messages: Counter[tuple[int, str, Kind]] = Counter()
+        self.labels: list[list[int]] = []
+        self.server.job.finished = lambda attempt, clustering, _: self.labels.append(clustering.labels.tolist())
+
+    def _give(self, name: str, given: Any) -> None:
+        if name == SERVER and isinstance(given, Arrived):
+            self._count(given.sender, given.parcel, given.offset, given.data)
+        elif isinstance(given, Told) and isinstance(given.event, Piece):
+            self._count(SERVER, given.event.parcel, given.event.offset, given.event.data)
+        super()._give(name, given)
+
+    def _count(self, sender: str, parcel: parcels.Parcel, offset: int, data: Any) -> None:
+        word = parcel.name[HEAD:][:1] if len(parcel.name) - HEAD < 3 else b""
+        if parcel.kind not in (Kind.UPLOAD, Kind.STEP) or word in AGREEING:
+            return
+        key = parcels.attempt_of(parcel.name)[0], sender, parcel.kind
+        self.sent[key] += len(data)
+        self.messages[key] += offset == 0 and word != DONE
+
+
+def job(clusters: int, privacy: int) -> tuple[plan.Plan, Counted]:
+    clients = 2 * privacy + 1
+    wishes = plan.Wishes(clients, privacy, clusters, FEATURES, ROWS, float(ETA), 0, uploads="sealed", seeding="random")
+    agreed = plan.make(wishes)
+    rows = np.random.default_rng(SEEDS[clusters]).integers(-ETA, ETA + 1, (ROWS, FEATURES))
+    start = Coins(b"cost")
+    made = Counted(
+        agreed, np.array_split(rows, clients), lambda m: Clustering(m, clusters, start="random", coins=start)
+    )
+    made.run()
+    return agreed, made
+
+
+def check(agreed: plan.Plan, made: Counted, number: int, expected: cost.Traffic) -> None:
+    """What the parties said in a request is what was expected, byte for byte and message for message."""
+    members = agreed.wishes.privacy + 1
+    assert cost.comparison_lanes(agreed.sealed(ROWS)) == 3
+    uploads = [made.sent[number, name, Kind.UPLOAD] for name in made.clients]
+    assert uploads == [cost.upload_bytes(agreed.sealed(ROWS))] * agreed.responders
+    answers = {name: made.sent[number, name, Kind.STEP] for name in made.clients}
+    assert sum(answers.values()) == members * expected.answered + expected.single
+    assert sum(size > 0 for size in answers.values()) == members
+    assert made.sent[number, SERVER, Kind.STEP] == expected.dealt + expected.told
+    assert made.messages[number, SERVER, Kind.STEP] == expected.server_messages
+    said = sum(made.messages[number, name, Kind.STEP] for name in made.clients)
+    assert said == members * expected.member_messages + expected.single_messages
+
+
+@pytest.mark.parametrize(("clusters", "privacy"), [(3, 1), (4, 2), (10, 1)])
+def test_rounds_send_what_the_plan_says(clusters: int, privacy: int) -> None:
+    agreed, made = job(clusters, privacy)
+    terms = agreed.sealed(ROWS)
+    check(agreed, made, 1, cost.first_round(terms))
+    before, after = (np.array(labels) for labels in made.labels[:2])
+    moved = np.flatnonzero(before != after)
+    assert len(moved), "stage 2 is needed, or the last thing told may not leave any more"
+    for labels in (before, after):
+        assert np.bincount(labels, minlength=clusters).min() > 1, "no cluster has run empty: every label is trusted"
+    check(agreed, made, 2, cost.usual_round(terms, len(moved) / ROWS))
+
+
+@pytest.mark.parametrize("clusters", [4, 10])
+def test_a_round_of_many_chunks(clusters: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "MOST_COMPARISONS", 250)
+    agreed, made = job(clusters, 1)
+    assert rounds.chunk_rows(clusters) < ROWS
+    check(agreed, made, 1, cost.first_round(agreed.sealed(ROWS)))
+
+
+def test_the_plan_adds_up() -> None:
+    """What the parties send is what the parties receive, and a larger committee takes more of the server."""
+    agreed = plan.make(plan.Wishes(9, 2, 12, 5, 5000, 8.0, 8, dropouts=1, uploads="sealed"))
+    for found in agreed.sealed_cost().values():
+        members = 3
+        others = agreed.responders - members
+        sent = members * found["member_sent"] + others * found["client_sent"]
+        assert 0 <= sent - found["server_received"] < members, "rounded up for each member"
+        assert 0 <= members * found["member_received"] - found["server_sent"] < members
+    masked = plan.make(plan.Wishes(9, 2, 12, 5, 5000, 8.0, 8, dropouts=1)).cost()
+    assert agreed.cost()["server_process_bytes"] > masked["server_process_bytes"]
+    assert agreed.cost()["client_process_bytes"] > masked["client_process_bytes"]
