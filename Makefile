@@ -26,7 +26,7 @@ demo: setup     ## cluster a seeded mixture with a local federation and show the
 	$(BIN)/secfc demo $(ARGS)
 
 test: setup     ## the quick suite (under two minutes)
-	$(BIN)/pytest -m 'not slow' $(ARGS)
+	$(BIN)/pytest -m 'not slow' -n 2 $(ARGS)
 
 test-slow: setup ## the slow tests: many processes, restarts, network namespaces, large jobs
 	$(SLOW) -m 'slow and not alone' -n 2 $(ARGS) || [ $$? -eq 5 ] # 5: ARGS choose none of them

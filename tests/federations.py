@@ -27,7 +27,7 @@ from tests import reference
 
 
 def largest_eta(lanes: int, max_rows: int, features: int) -> int:
-    """The largest η with m²·d·(2η)² < Q for that many lanes (Appendix A), at most 2⁵³."""
+    """The largest η with m²·d·(2η)² < Q for that many lanes (docs/protocol.md, Section 1), at most 2⁵³."""
     room = (Field.of(lanes).modulus - 1) // (max_rows**2 * features)
     return min(isqrt(room) // 2, 1 << 53)
 

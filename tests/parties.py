@@ -1,4 +1,4 @@
-"""The parties of a small federation for tests of the machines: who they are, what they sign, and what must not change."""
+"""A small federation for tests of the machines: who takes part, what they bring and sign, and what must not change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Rows = npt.NDArray[np.int64]
 
 
 def make_federation(clients: int = 5, **changes: Any) -> Federation:
-    """A federation of clients c0, c1, …; η is 128."""
+    """A federation of clients c0, c1, …; η is 128. Settings as in federation.toml, of the federation and the job."""
     keys = {
         "name": "trial",
         "k": 3,
@@ -89,24 +89,22 @@ def fresh_secrets(generator: random.Random) -> Secrets:
 def make_site(
     agreed: Federation, name: str, rows: Rows, secrets: Secrets, *, policy: Policy | None = None, **changes: Any
 ) -> Site:
-    """One client; its instance is its number, 16 times."""
+    """One client; its instance is its number, 16 times. `changes` are fields of its `Site`."""
     any_start = changes.get("any_start", False)
-    known: dict[str, Any] = {
-        "guard": Guard(agreed, plan_of(agreed), policy, any_start=any_start),
-        "certificate": b"pem of " + name.encode(),
-        "instance": bytes([agreed.roster.index(name)]) * 16,
-        "chance": random.Random(0),
-    }
-    return Site(
+    site = Site(
         federation=agreed,
         plan=plan_of(agreed),
         name=name,
         rows=rows,
         secrets=secrets,
+        guard=Guard(agreed, plan_of(agreed), policy, any_start=any_start),
         verify=verifier(agreed),
         sign=lambda text: sign(name, text),
-        **(known | changes),
+        certificate=b"pem of " + name.encode(),
+        instance=bytes([agreed.roster.index(name)]) * 16,
+        chance=random.Random(0),
     )
+    return dataclasses.replace(site, **changes)
 
 
 def sites(agreed: Federation, rows: Sequence[Rows], seed: int = 0, **changes: Any) -> list[Site]:
@@ -155,8 +153,21 @@ def everything(value: object) -> object:
     return [type(value).__name__, everything(vars(value))]
 
 
+def difference(before: Any, after: Any, where: str = "") -> str:
+    """Where two such pictures differ first; empty if they do not."""
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        found = (
+            difference(one, other, f"{where}/{i}") for i, (one, other) in enumerate(zip(before, after, strict=True))
+        )
+        return next(filter(None, found), "")
+    if isinstance(before, tuple) and isinstance(after, tuple) and before[:1] == after[:1]:
+        return difference(list(before[1:]), list(after[1:]), f"{where}/{before[0]}")
+    return "" if before == after else f"{where}: {before!r} became {after!r}"
+
+
 @contextmanager
 def unchanged(*machines: object) -> Iterator[None]:
+    """Nothing that is reachable from these may change in between."""
     before = [everything(machine) for machine in machines]
     yield
-    assert [everything(machine) for machine in machines] == before, "a refused message has changed something"
+    assert not (found := difference(before, [everything(machine) for machine in machines])), found

@@ -1,7 +1,7 @@
 """Lloyd's algorithm in Python integers and Fractions: slow, plain, and independent of the code under test.
 
 Of `secfc` only the public coins are used, because they are part of a start's definition. Rows are tuples of Python
-integers. Everything follows DESIGN.md, step 5, and the paper's Algorithm 1:
+integers. Everything follows docs/protocol.md, Section 3:
 
 * a row goes to the nearest centre, by exact Fractions, ties to the lowest index; an empty cluster has no centre;
 * the empty clusters, in index order, each take the row with the largest distance to its new cluster, among rows whose
@@ -60,7 +60,7 @@ def table(rows: Sequence[Row], labels: Sequence[int], k: int) -> list[list[Fract
 
 
 def scaled(rows: Sequence[Row], labels: Sequence[int], h: int) -> list[int]:
-    """d′ of all rows to cluster h: ‖Σ_{S_h} x − |S_h|·x_i‖², straight from the paper's Section 4.1."""
+    """d′ of all rows to cluster h: ‖Σ_{S_h} x − |S_h|·x_i‖², straight from docs/protocol.md, Section 3."""
     members = [row for row, label in zip(rows, labels, strict=True) if label == h]
     total = [sum(column) for column in zip(*members, strict=True)]
     size = len(members)

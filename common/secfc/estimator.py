@@ -46,6 +46,8 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         membership rows are ordered by random IDs, drawn from random_state: a seeding then draws other rows, and ties between
         rows may fall otherwise.
     seeding : "k-means++", "random" (the paper's Algorithm 1) or "separation".
+    candidates : rows drawn for each seed of "k-means++", of which the one that leaves the least inertia is taken; None takes
+        2 + ⌊ln k⌋ as scikit-learn does, 1 is plain k-means++.
     bound : public bound on |x|. None takes the smallest power of two not below max |X|; a real federation must agree on
         it beforehand instead, since a bound taken from the data tells something about them.
     precision : fractional bits kept. None keeps as many as make bound · 2^precision = 2^20, a millionth of the bound;
@@ -76,6 +78,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         uploads: str = "masked",
         membership: str = "public",
         seeding: str = "k-means++",
+        candidates: int | None = None,
         bound: float | None = None,
         precision: int | None = None,
         max_iter: int = 300,
@@ -89,6 +92,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.uploads = uploads
         self.membership = membership
         self.seeding = seeding
+        self.candidates = candidates
         self.bound = bound
         self.precision = precision
         self.max_iter = max_iter
@@ -117,6 +121,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 coins=coins,
                 initial=initial,
                 max_rounds=self.max_iter,
+                candidates=made.candidates,
             )
 
         result = memory.run(
@@ -154,6 +159,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 uploads=self.uploads,
                 membership=self.membership,
                 seeding=self.seeding,
+                candidates=self.candidates,
                 segments=self.segments,
             )
         )

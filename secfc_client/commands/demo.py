@@ -22,6 +22,7 @@ from secfc.agreement.job import MEMBERSHIPS
 from secfc.agreement.uploads import DEFAULT, MEANING, UPLOADS
 from secfc.errors import InvalidInput
 from secfc.kmeans import fixedpoint
+from secfc.kmeans.candidates import MOST_CANDIDATES
 from secfc_client.commands.demonstration.outcome import compare, show
 from secfc_client.commands.demonstration.plot import draw, pyplot
 from secfc_client.commands.demonstration.rows import load, mixture
@@ -54,6 +55,11 @@ from secfc_client.commands.demonstration.rows import load, mixture
 @click.option("--features", type=click.IntRange(1), default=10, show_default=True, help="Features of the mixture.")
 @click.option("--clusters", type=click.IntRange(1), default=6, show_default=True, help="Clusters (k).")
 @click.option("--seeding", type=click.Choice(["k-means++", "random", "separation"]), default="k-means++")
+@click.option(
+    "--candidates",
+    type=click.IntRange(1, MOST_CANDIDATES),
+    help="Rows each seed of k-means++ is chosen from; 1: plain k-means++. Default: 2 + ⌊ln k⌋.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the mixture and of the start.")
 @click.option("--data", type=click.Path(path_type=Path), help="Cluster this CSV or Parquet file instead of a mixture.")
 @click.option("--id", "id_column", help="A column of --data that names rows and is not clustered.")
@@ -72,6 +78,7 @@ def command(
     features: int,
     clusters: int,
     seeding: str,
+    candidates: int | None,
     seed: int,
     data: Path | None,
     id_column: str | None,
@@ -94,6 +101,7 @@ def command(
         uploads=uploads,
         membership=membership,
         seeding=seeding,
+        candidates=candidates,
         max_rows=len(chosen.values),
         features=chosen.values.shape[1],
         bound=chosen.bound,

@@ -65,7 +65,10 @@ def check(composer: Composer, clone: Path) -> None:
     rows = [fixedpoint.quantise(part, made.job.bound, made.job.precision) for part in parts]
 
     def clustering(count: int) -> Clustering:
-        return Clustering(count, made.job.k, start=made.job.seeding, coins=coins, max_rounds=made.job.max_rounds)
+        job = made.job
+        return Clustering(
+            count, job.k, start=job.seeding, coins=coins, max_rounds=job.max_rounds, candidates=job.seed_candidates
+        )
 
     in_memory = memory.run(agreed, rows, clustering)
     np.testing.assert_array_equal(labels, in_memory.labels)

@@ -153,8 +153,9 @@ class Sites:
         result = json.loads(self.read("server", "result.json"))
         rows = fixedpoint.quantise(np.concatenate(self.parts), self.made.job.bound, self.made.job.precision)
         coins = Coins(bytes.fromhex(result["seed"]))
+        job = self.made.job
         expected = central.run(
-            rows, self.made.job.k, start=self.made.job.seeding, coins=coins, max_rounds=self.made.job.max_rounds
+            rows, job.k, start=job.seeding, coins=coins, max_rounds=job.max_rounds, candidates=job.seed_candidates
         )
         edges = dict(zip(self.made.roster, np.split(expected.labels, np.cumsum(SIZES)[:-1]), strict=True))
         for name in clients or self.made.roster:

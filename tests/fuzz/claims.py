@@ -6,7 +6,6 @@ import sqlite3
 import struct
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +23,13 @@ from secfc_client import data
 from secfc_server.journal import FILE, Journal
 from tests.fuzz.test_files import journalled, resumed
 from tests.fuzz.trial import Trial
+from tests.parties import resigned
 
 HUGE, folder = 1 << 63, Path(tempfile.mkdtemp())
 
 
 def stopped(phase):
-    """A job whose client-1 has come to a phase."""
+    """A job whose c0 has come to a phase."""
     job = Trial()
     while job.me.phase is not phase:
         job.step()
@@ -50,12 +50,12 @@ def delivered(job, machine, sender, kind, name, offset, total):
 
 
 def share(offset, total):
-    name = sharing.clients["client-2"].site.share_set.id
-    return delivered(sharing, sharing.me, "client-2", Kind.SHARES, name, offset, total)
+    name = sharing.clients["c1"].site.share_set.id
+    return delivered(sharing, sharing.me, "c1", Kind.SHARES, name, offset, total)
 
 
 def upload(offset, total):
-    return delivered(rounds, rounds.server, "client-1", Kind.UPLOAD, asked, offset, total)
+    return delivered(rounds, rounds.server, "c0", Kind.UPLOAD, asked, offset, total)
 
 
 def heard(me, event):
@@ -87,7 +87,9 @@ def introduction():
 
 def many_rows():
     job = Trial()
-    claimed = tuple(replace(client.site.introduction(), rows=1 << 31) for client in job.clients.values())
+    claimed = tuple(
+        resigned(client.site.introduction(), job.federation, rows=1 << 31) for client in job.clients.values()
+    )
     heard(job.me, messages.Roster(claimed))
 
 

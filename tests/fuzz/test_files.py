@@ -260,9 +260,7 @@ def resumed(folder: Path) -> Coordinator:
     """As the server starts."""
     journal = Journal(folder, AGREED.agreed())
     try:
-        job = Trial()
-        server = Coordinator(job.federation, job.plan, lambda _: None, kept=journal.kept())
-        server.job.clustering = job.server.job.clustering
+        server = Trial().make_server(journal.kept())
         server.handle(Started(), 0.0)
         return server
     finally:

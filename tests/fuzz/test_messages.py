@@ -31,7 +31,7 @@ from secfc.protocol import messages
 from secfc.protocol.client.inputs import Told
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.effects import Drop, Load, Put, Worked
-from secfc.protocol.parcels import Kind, Parcel, attempt_name
+from secfc.protocol.parcels import Kind, Parcel, Whole, attempt_name
 from secfc.v1 import secfc_pb2 as pb
 from secfc_server.journal import Journal
 from secfc_server.service import Service
@@ -51,7 +51,7 @@ class Caller:
     """A gRPC context whose peer has shown a client's certificate, and the status it is refused with."""
 
     def __init__(self, name: str) -> None:
-        self._name = federations.identity("memory", name).encode()
+        self._name = federations.identity("trial", name).encode()
         self.code: Any = None
         self.text = ""
 
@@ -130,8 +130,8 @@ def answer(serve: Serve, machine: Any, disk: Any, kind: Any, data: bytes, caller
 
 @cache
 def whole(uploads: str, membership: str) -> tuple[int, list[bytes]]:
-    """How many steps such a job has, and what client-1 hears from the server in it."""
-    job = Trial(uploads, membership).until(100_000)
+    """How many steps such a job has, and what c0 hears from the server in it."""
+    job = Trial(uploads, membership).after(100_000)
     assert job.over
     assert job.server.ending is not None
     return job.steps, job.heard
@@ -167,14 +167,20 @@ def said_to_the_server(job: Trial, name: str) -> list[tuple[str, Any, bytes, boo
     reports: list[messages.Report] = [
         messages.Agreed(b"", tuple(b"" if other == name else bytes(32) for other in job.clients)),
         messages.Held(bytes(32), 1, 2, 0.5, site.secrets.coin),
-        messages.Unreachable("client-2", "no"),
+        messages.Unreachable("c1", "no"),
         messages.Done(),
         messages.Stopped("x"),
     ]
+    reports += [send.message for send in job.said[name] if not isinstance(send.message, Parcel)]
     out += [("Report", pb.ReportRequest, wire.report_to(report, site.instance), False) for report in reports]
+    for send in job.said[name][-3:]:
+        if isinstance(send.message, Parcel) and isinstance(send.body, Whole):
+            whole = wire.piece_to(send.message, 0, send.body.total, send.body.data)
+            out.append(("Deliver", pb.Piece, whole, True))
     for parcel, size in parcels_to_the_server(job, name):
         out.append(("Progress", pb.Parcel, wire.parcel_to(parcel), False))
         out.append(("Deliver", pb.Piece, wire.piece_to(parcel, 0, size, bytes(size)), True))
+        out.append(("Hand", pb.Piece, wire.piece_to(parcel, 0, size, bytes(size)), False))
     return [(method, kind, message.SerializeToString(), many) for method, kind, message, many in out]
 
 
@@ -184,17 +190,17 @@ def said_to_the_server(job: Trial, name: str) -> list[tuple[str, Any, bytes, boo
 def test_the_server_answers_or_refuses_anything(
     tmp_path: Path, uploads: str, membership: str, data: st.DataObject
 ) -> None:
-    job = Trial(uploads, membership).until(data.draw(st.integers(0, whole(uploads, membership)[0])))
+    job = Trial(uploads, membership).after(data.draw(st.integers(0, whole(uploads, membership)[0])))
     Journal.remove(tmp_path)
     journal = Journal(tmp_path, bytes(32))
     for _ in range(data.draw(st.integers(1, 4))):
         name = data.draw(st.sampled_from([*job.federation.roster, "server", "mallory"]))
-        honest = said_to_the_server(job, name if name in job.clients else "client-1")
+        honest = said_to_the_server(job, name if name in job.clients else "c0")
         method, kind, good, many = data.draw(st.sampled_from(honest))
         raw = data.draw(st.one_of(damaged(good), st.just(good), st.binary(max_size=60)))
 
         def serve(driver: Driver, method: str = method) -> Handler:
-            of: Any = Exchange(job.server, driver, "memory") if method in ("Progress", "Deliver") else None
+            of: Any = Exchange(job.server, driver, "trial") if method in ("Progress", "Deliver", "Hand") else None
             return getattr(of or Service(job.server, driver), method)  # type: ignore[no-any-return]
 
         answer(serve, job.server, journal, kind, raw, name, many=many)
@@ -210,9 +216,9 @@ def test_the_server_answers_or_refuses_anything(
 def test_a_client_answers_or_refuses_anything_that_clients_send(
     uploads: str, membership: str, data: st.DataObject
 ) -> None:
-    job = Trial(uploads, membership).until(data.draw(st.integers(0, whole(uploads, membership)[0])))
+    job = Trial(uploads, membership).after(data.draw(st.integers(0, whole(uploads, membership)[0])))
     me, disk = job.me, Dictionary()
-    owner = job.clients["client-2"].site
+    owner = job.clients["c1"].site
     session = me.session or bytes(32)
     size = 8 * job.plan.share_layout(len(owner.rows)).words
     names = [owner.share_set.id, me.site.share_set.id, bytes(32)]
@@ -227,19 +233,20 @@ def test_a_client_answers_or_refuses_anything_that_clients_send(
             st.sampled_from(
                 [
                     ("Deliver", pb.Piece, delivered, True),
+                    ("Hand", pb.Piece, delivered, False),
                     ("Progress", pb.Parcel, wire.parcel_to(parcel).SerializeToString(), False),
                 ]
             )
         )
         raw = data.draw(st.one_of(damaged(good), st.just(good), st.binary(max_size=60)))
-        sender = data.draw(st.sampled_from(["client-2", "client-3", "client-1", "server", "mallory"]))
+        sender = data.draw(st.sampled_from(["c1", "c2", "c0", "server", "mallory"]))
         ended = me.ended
 
         def serve(driver: Driver, method: str = method) -> Handler:
-            return getattr(Exchange(me, driver, "memory"), method)  # type: ignore[no-any-return]
+            return getattr(Exchange(me, driver, "trial"), method)  # type: ignore[no-any-return]
 
         answer(serve, me, disk, kind, raw, sender, many=many)
-        assert ended is not None or me.ended is None or sender == "client-2", "only an expected sender ends us"
+        assert ended is not None or me.ended is None or sender == "c1", "only an expected sender ends us"
 
 
 # --- to a client: the server ------------------------------------------------------------------------------------------------
@@ -276,7 +283,7 @@ def test_a_client_takes_or_refuses_anything_that_the_server_says(
     uploads: str, membership: str, data: st.DataObject
 ) -> None:
     steps, heard = whole(uploads, membership)
-    me = Trial(uploads, membership).until(data.draw(st.integers(0, steps))).me
+    me = Trial(uploads, membership).after(data.draw(st.integers(0, steps))).me
     tracemalloc.start()
     try:
         for _ in range(data.draw(st.integers(1, 5))):

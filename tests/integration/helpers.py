@@ -92,6 +92,7 @@ def pooled(made: Federation, parts: Parts, coins: Coins | None = None) -> centra
         max_rounds=made.job.max_rounds,
         empties=kind.empties,
         draw_bits=kind.draw_bits(agreed),
+        candidates=agreed.candidates,
     )
 
 

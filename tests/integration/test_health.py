@@ -13,7 +13,7 @@ from tests.integration.helpers import until
 
 def health(kit: Path, *options: str) -> tuple[int, str, str]:
     call = [sys.executable, "-c", "from secfc_client.cli import main; main()", "health", "--kit", str(kit), *options]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(call, capture_output=True, text=True, timeout=300, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -43,6 +43,7 @@ def check(site: Local, parts: helpers.Parts) -> None:
         start=made.job.seeding,
         coins=Coins(bytes.fromhex(site.result()["seed"])),
         max_rounds=made.job.max_rounds,
+        candidates=made.job.seed_candidates,
     )
     np.testing.assert_array_equal(site.labels()[order], expected.labels)
     result = site.result()

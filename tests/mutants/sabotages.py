@@ -30,6 +30,8 @@ SHARING_PHASE = f"{CLIENT}/phases/sharing.py"
 ROUNDS = f"{CLIENT}/phases/rounds.py"
 MASKED = "common/secfc/protocol/rounds/masked.py"
 KIT = "common/secfc/pki/kit.py"
+TRANSFER = "common/secfc/protocol/transfer.py"
+COMPARER = "common/secfc/privacy/sealed/comparer.py"
 CLAIMS = "tests/protocol/test_privacy_claims.py"
 AGREEMENT = "tests/protocol/test_agreement.py"
 FAILURES = "tests/sealed/test_failures.py"
@@ -157,6 +159,13 @@ SABOTAGES = [
         "if not leaves_out and (labels == UNASSIGNED).any():",
         "if False:",
         ("tests/unit/test_guard.py::test_a_partition_leaves_no_row_out",),
+    ),
+    Sabotage(
+        "a seed need not have been a candidate",
+        GUARD,
+        "if seeds[:settled] != before or (candidates and seeds[settled] not in candidates):",
+        "if seeds[:settled] != before:",
+        ("tests/unit/test_guard.py::test_a_seed_is_one_of_the_candidates_asked_for_before",),
     ),
     Sabotage(
         "the policy's largest number of requests is ignored",
@@ -380,6 +389,77 @@ SABOTAGES = [
         "start.check_assignment(self._job.seeding, coins, self._job.k, version, labels)",
         "pass",
         ("tests/protocol/test_start.py::test_another_first_assignment",),
+    ),
+    Sabotage(
+        "a piece may leave bytes out",
+        TRANSFER,
+        "if piece.offset > sink.received:",
+        "if False:",
+        ("tests/unit/test_transfer.py::test_what_does_not_fit_changes_nothing",),
+    ),
+    Sabotage(
+        "a refused piece changes what is due",
+        TRANSFER,
+        "if (self._data and total != self._total) or total > self._most:",
+        "before, self._total = self._total, total\n        if (self._data and total != before) or total > self._most:",
+        (
+            "tests/unit/test_transfer.py::test_what_does_not_fit_changes_nothing",
+            "tests/protocol/test_opening.py::test_pieces_out_of_place_and_answers_too_long_change_nothing",
+        ),
+    ),
+    Sabotage(
+        "the server gathers an answer about the centres again and again",
+        "common/secfc/protocol/server/phases/rounds.py",
+        "if self.job.index(sender) in self._centers.answered:",
+        "if False:",
+        (
+            "tests/protocol/test_opening.py::"
+            "test_what_comes_after_a_whole_answer_takes_no_room_and_spoils_nothing[server]",
+        ),
+    ),
+    Sabotage(
+        "what does not get through at once is given up",
+        "common/secfc/protocol/outbox.py",
+        "if isinstance(error, Unavailable):",
+        "if False:",
+        ("tests/unit/test_outbox.py::test_pauses_double_up_to_a_limit_and_are_scattered",),
+    ),
+    Sabotage(
+        "shares that nobody takes are tried for ever",
+        FOLLOWING,
+        "if self.published.tossed is None:  # as long as",
+        "if False:  # as long as",
+        ("tests/protocol/test_machines.py::test_whoever_takes_no_shares_for_too_long_is_named_by_their_sender",),
+    ),
+    Sabotage(
+        "sealed: no zero-share covers a member's message",
+        COMPARER,
+        "return plus, _EMPTY if self._minus is None else self._minus.read(count)",
+        "return _EMPTY, _EMPTY",
+        ("tests/sealed/test_coins.py::test_zero_shares_cancel_and_cover_every_message",),
+    ),
+    Sabotage(
+        "sealed: a factor may be zero",
+        COMPARER,
+        'SmallStream(self._key("factor"), nonzero=True)',
+        'SmallStream(self._key("factor"))',
+        ("tests/sealed/test_coins.py::test_no_factor_is_zero_and_all_members_use_the_same[factors]",),
+    ),
+    Sabotage(
+        "sealed: places are not turned",
+        COMPARER,
+        'turn = below(self._key(f"turn/{number}"), self.terms.places(part.lanes), len(part))',
+        "turn = np.zeros(len(part), dtype=np.uint8)",
+        ("tests/sealed/test_coins.py::test_places_are_turned_by_any_number_and_by_all_members_alike",),
+    ),
+    Sabotage(
+        "sealed: an epoch is not written down",
+        "common/secfc/protocol/rounds/sealed_client.py",
+        'return b"%s %d" % (self.holding.session.hex().encode(), max(detail.epoch, self._last))',
+        'return b""',
+        (
+            "tests/protocol/test_resume.py::test_a_member_writes_an_epoch_down_before_it_speaks_and_never_speaks_in_it_again",
+        ),
     ),
     Sabotage(
         "the streams of sealed rounds are bound to nothing but the epoch",

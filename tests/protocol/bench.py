@@ -8,48 +8,30 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secfc.agreement import plan
-from secfc.agreement.federation import SERVER, Federation, Party
-from secfc.agreement.job import Job
+from secfc.agreement.federation import SERVER, Federation
 from secfc.agreement.policy import Policy
-from secfc.errors import SecfcError, Unavailable
+from secfc.errors import Unavailable
 from secfc.protocol import transfer
 from secfc.protocol.client.guard import Guard
 from secfc.protocol.client.inputs import Lost
 from secfc.protocol.client.participant import Participant
-from secfc.protocol.client.site import Secrets, Site
 from secfc.protocol.effects import Arrived, Effects, Load, Put, Started, Tick, Work, Worked
 from secfc.protocol.memory import Memory
 from secfc.protocol.parcels import Kind, Parcel, Whole
 from secfc.protocol.server.coordinator import Coordinator
 from secfc.protocol.server.inputs import Unfollowed
 from secfc.protocol.server.job import Deadlines
+from tests.parties import Rows, fresh_secrets, make_site, plan_of, unchanged, verifier
 
-Rows = npt.NDArray[np.int64]
 PATIENT = Deadlines(join=1e9, share=1e9, round=86400.0, lost=5.0)
-
-
-def make_federation(clients: int = 5, **changes: Any) -> Federation:
-    """A federation of clients c0, c1, …; η is 128."""
-    job = {key: changes.pop(key) for key in list(changes) if key in {one.name for one in fields(Job)}}
-    keys = {"k": 3, "seeding": "k-means++", "max_rows": 60, "features": 3, "segments": 1, "bound": 8.0, "precision": 4}
-    server, *parties = (Party(name, f"{name}.test:1", "") for name in (SERVER, *(f"c{j}" for j in range(clients))))
-    agreed: dict[str, Any] = {"name": "trial", "privacy": 1, "dropouts": 0, "liars": 0, "uploads": "masked"} | changes
-    return Federation(server=server, clients=tuple(parties), job=Job(**(keys | job)), **agreed)
-
-
-def deal(seed: int, sizes: Sequence[int], features: int = 3) -> list[Rows]:
-    """Rows of every client."""
-    generator = np.random.default_rng(seed)
-    return [generator.integers(-128, 129, (size, features), dtype=np.int64) for size in sizes]
 
 
 class Bench(Memory):
@@ -66,15 +48,16 @@ class Bench(Memory):
         chance: random.Random | None = None,
         mishap: float = 0.0,
     ) -> None:
-        self.plan, self.federation, self.rows = plan.of(federation), federation, list(rows)
+        self.plan, self.federation, self.rows = plan_of(federation), federation, list(rows)
         self.deadlines, self.policies = deadlines, dict(policies or {})
         self.now = 0.0
         self._chance, self._mishap = chance, mishap
         generator = random.Random(seed)
-        self.secrets = {name: _secrets(generator) for name in federation.roster}
+        self._instances = random.Random(f"instances {seed}")
+        self.secrets = {name: fresh_secrets(generator) for name in federation.roster}
         self.disks: dict[str, dict[str, bytes]] = {name: {} for name in (SERVER, *federation.roster)}
         self._todo: deque[Callable[[], None]] = deque()
-        self._cursors = {}
+        self._cursors, self.clustering = {}, None
         self._seen = (0, 0)
         self.alter = lambda _, send: send
         self.asked = lambda _: None
@@ -84,24 +67,25 @@ class Bench(Memory):
     def make_server(self, kept: Mapping[str, bytes] | None = None) -> Coordinator:
         """A process of the server, with what earlier ones kept."""
         return Coordinator(
-            self.federation, self.plan, lambda _: None, kept=kept, deadlines=self.deadlines, now=self.now
+            self.federation,
+            self.plan,
+            verifier(self.federation),
+            kept=kept,
+            deadlines=self.deadlines,
+            now=self.now,
         )
 
     def make_client(self, name: str, *, resumed: bool = False) -> Participant:
         """A process of a client, with what earlier ones kept."""
-        kept = {key: value for key, value in self.disks[name].items() if "/" not in key or key.startswith("answer/")}
-        site = Site(
-            federation=self.federation,
-            plan=self.plan,
-            name=name,
-            rows=self.rows[self.federation.roster.index(name)],
-            secrets=self.secrets[name],
+        disk = self.disks[name]
+        kept = {key: value for key, value in disk.items() if not key.startswith(("shares/", "lasting/"))}
+        site = make_site(
+            self.federation,
+            name,
+            self.rows[self.federation.roster.index(name)],
+            replace(self.secrets[name], revealed=disk.get("revealed", b"")),
             guard=Guard(self.federation, self.plan, self.policies.get(name), kept.get("given", b"")),
-            verify=lambda _: None,
-            sign=lambda _: b"",
-            certificate=b"",
-            instance=random.randbytes(16),
-            chance=random.Random(0),
+            instance=self._instances.randbytes(16),
         )
         return Participant(site, kept=kept, resumed=resumed, now=self.now)
 
@@ -134,7 +118,12 @@ class Bench(Memory):
     def finish(self) -> None:
         """The whole job, to its end at every client."""
         self.start()
-        self.until(lambda: all(client.ended for client in self.clients.values()))
+        self.until(lambda: self.over)
+
+    @property
+    def over(self) -> bool:
+        """Whether the job has ended for every client."""
+        return all(client.ended for client in self.clients.values())
 
     def _next(self) -> Callable[[], None]:
         if self._chance is not None:
@@ -153,13 +142,28 @@ class Bench(Memory):
             self.give(SERVER, Unfollowed(name, self.clients[name].site.instance))
             self.give(name, Lost(Unavailable("the connection broke")))
 
-    def restart_server(self) -> None:
-        """Kill the server, and start it again from its disk."""
-        for name in list(self._cursors):
-            self.cut(name)
-        self._todo.clear()
-        self.server = self.make_server(self.disks[SERVER])
-        self.give(SERVER, Started())
+    def restart(self, name: str) -> None:
+        """Kill a party, and start it again from its disk."""
+        for one in list(self._cursors) if name == SERVER else [name]:
+            self.cut(one)
+        self._forget(name)
+        if name == SERVER:
+            self.server = self.make_server(self.disks[SERVER])
+        else:
+            self.clients[name] = self.make_client(name, resumed=True)
+        self.give(name, Started())
+
+    def _forget(self, name: str) -> None:
+        """What a process was computing or sending ends with it."""
+        self._todo = deque(one for one in self._todo if not (isinstance(one, partial) and one.args[0] == name))
+
+    @contextmanager
+    def unmoved(self, name: str) -> Iterator[None]:
+        """Nothing of a machine and of its disk may change in between."""
+        disk = dict(self.disks[name])
+        with unchanged(self._machine(name)):
+            yield
+        assert self.disks[name] == disk
 
     # --- disks and links -------------------------------------------------------------------------------------------------
 
@@ -194,19 +198,5 @@ class Bench(Memory):
         return out
 
 
-def _secrets(generator: random.Random) -> Secrets:
-    private = X25519PrivateKey.from_private_bytes(generator.randbytes(32))
-    return Secrets(generator.randbytes(32), private, generator.randbytes(32), generator.randbytes(32))
-
-
 def is_parcel(message: object, kind: Kind) -> bool:
     return isinstance(message, Parcel) and message.kind is kind
-
-
-def refusal_of(call: Callable[[], object]) -> SecfcError | None:
-    """What a call raises of our errors."""
-    try:
-        call()
-    except SecfcError as error:
-        return error
-    return None

@@ -1,31 +1,21 @@
-"""Machines of clients by hand: a test plays server and network; and what a refused message must not change."""
+"""Machines of clients by hand: a test plays server and network."""
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 from unittest import mock
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from secfc.agreement.federation import SERVER, Federation
-from secfc.agreement.plan import Plan
-from secfc.agreement.policy import Policy
-from secfc.coding.field import Field, Words
-from secfc.coding.lagrange import Code
+from secfc.coding.field import Words
 from secfc.errors import SecfcError
 from secfc.kmeans import assignments
-from secfc.kmeans.coins import Coins
 from secfc.kmeans.distances import Labels
-from secfc.privacy import masks
 from secfc.protocol import messages, parcels, transfer
 from secfc.protocol.client.guard import Guard
 from secfc.protocol.client.inputs import Linked, Sent, Told, Unsent
@@ -34,85 +24,9 @@ from secfc.protocol.client.site import Secrets, Site
 from secfc.protocol.effects import Arrived, Drop, Load, Send, Started, Tick, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel, Whole, of_words, to_words
-from tests.simulation.scene import Rows, plan_of, sign, verifier
-
-# --- what a refused message must not change --------------------------------------------------------------------------
-
-_SHARED = (Federation, Plan, Field, Code, Coins, X25519PrivateKey, random.Random)  # caches inside them are not state
-
-
-def snapshot(value: object) -> object:
-    """Everything reachable from a machine, as plain values that compare equal exactly if nothing changed."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tobytes()
-    if isinstance(value, memoryview):
-        return bytes(value)
-    if value is None or isinstance(value, str | bytes | bytearray | int | float | Fraction | enum.Enum | np.generic):
-        return repr(value)
-    if isinstance(value, _SHARED) or callable(value):
-        return id(value)
-    if isinstance(value, dict):
-        return [(snapshot(key), snapshot(item)) for key, item in value.items() if not _empty(item)]
-    if isinstance(value, set | frozenset):
-        return sorted(map(repr, value))
-    if isinstance(value, list | tuple):
-        return [snapshot(item) for item in value if not _empty(item)]
-    if dataclasses.is_dataclass(value):
-        return [type(value).__name__, *(snapshot(getattr(value, f.name)) for f in dataclasses.fields(value))]
-    return [type(value).__name__, snapshot(vars(value))]
-
-
-def _empty(value: object) -> bool:
-    """A place for a parcel of which nothing has come is as good as none."""
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], transfer.Gathered):
-        value = value[1]
-    return isinstance(value, transfer.Gathered | transfer.GatheredWords) and not value.received
-
-
-@contextmanager
-def unchanged(*machines: object) -> Iterator[None]:
-    before = [snapshot(machine) for machine in machines]
-    yield
-    assert [snapshot(machine) for machine in machines] == before, "a refused message has changed something"
-
-
-def resigned(introduction: messages.Introduction, agreed: Federation, **changes: Any) -> messages.Introduction:
-    """An introduction with other content, properly signed by the client it names."""
-    bare = replace(introduction, **changes)
-    return replace(bare, signature=sign(bare.name, bare.statement(agreed.agreed())))
-
-
-def digest_of(labels: Labels) -> bytes:
-    return masks.assignment_digest(labels.astype("<i4").tobytes())
-
+from tests.parties import Rows, digest_of, fresh_secrets, make_site
 
 # --- one client --------------------------------------------------------------------------------------------------------
-
-
-def fresh_secrets(generator: random.Random) -> Secrets:
-    private = X25519PrivateKey.from_private_bytes(generator.randbytes(32))
-    return Secrets(generator.randbytes(32), private, generator.randbytes(32), generator.randbytes(32))
-
-
-def make_site(
-    agreed: Federation, name: str, rows: Rows, secrets: Secrets, *, policy: Policy | None = None, **changes: Any
-) -> Site:
-    """A client; `changes` are fields of its `Site`."""
-    plan = plan_of(agreed)
-    site = Site(
-        federation=agreed,
-        plan=plan,
-        name=name,
-        rows=rows,
-        secrets=secrets,
-        guard=Guard(agreed, plan, policy),
-        verify=verifier(agreed),
-        sign=lambda text: sign(name, text),
-        certificate=b"pem of " + name.encode(),
-        instance=name.encode() * 8,
-        chance=random.Random(0),
-    )
-    return replace(site, **changes)
 
 
 class Client:
@@ -351,7 +265,7 @@ def reveals(clients: Sequence[Client]) -> messages.Reveals:
 
 def assignment(client: Client, version: int, labels: Labels) -> messages.Piece:
     """The server publishes an assignment."""
-    data = assignments.encode(labels, client.site.federation.job.k)
+    data = assignments.encode(labels, client.site.plan.slots)
     parcel = Parcel(client.machine.session, Kind.ASSIGNMENT, parcels.pair_name(version, 0))
     return messages.Piece(parcel, 0, len(data), data)
 

@@ -23,6 +23,7 @@ from secfc.protocol.effects import Arrived
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.server.news import Cursor
+from tests.parties import deal, make_federation, make_site, resigned, sign, unchanged
 from tests.protocol.helpers import (
     Client,
     agreements,
@@ -30,16 +31,13 @@ from tests.protocol.helpers import (
     asked,
     deliver,
     exchange,
-    make_site,
     met,
     refused,
-    resigned,
     reveals,
     roster,
     strangers,
-    unchanged,
 )
-from tests.simulation.scene import Scene, deal, make_federation, sign
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 from tests.unit.test_keys import equivalent
 

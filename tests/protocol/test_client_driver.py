@@ -16,6 +16,7 @@ from grpc import aio
 
 from secfc import local
 from secfc.agreement import plan
+from secfc.agreement.federation import SERVER
 from secfc.agreement.policy import Policy
 from secfc.errors import AlreadyJoined, InvalidInput, OutOfTurn, StorageError, Unavailable
 from secfc.kmeans import central
@@ -40,9 +41,10 @@ from secfc_client.__main__ import _run, command
 from secfc_client.job import Files, SiteJob
 from secfc_client.keptlabels import KeptLabels
 from secfc_client.store import Store
-from tests.protocol.bench import Bench, deal, is_parcel, make_federation
+from tests.parties import deal, make_federation
+from tests.protocol.bench import Bench, is_parcel
 
-SECONDS = 20.0  # only ever waited for in full when a test fails
+SECONDS = 120.0  # only ever waited for in full when a test fails
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +168,7 @@ def test_a_server_that_restarts_in_any_phase_is_told_again_what_it_must_know(pha
     job = Bench(make_federation(3), deal(1, [5, 3, 4]))
     job.start()
     job.until(lambda: job.server.phase is phase)
-    job.restart_server()
+    job.restart(SERVER)
     job.until(lambda: all(client.ended for client in job.clients.values()), seconds=100.0)
     exact(job)
 
@@ -379,6 +381,12 @@ class Recorder(stubs.CoordinatorServicer, stubs.ExchangeServicer):  # type: igno
         async for message in request_iterator:
             self.published += bytes(wire.arrived_from("client-1", message).data)
         return pb.Received()
+
+    async def Hand(self, request: pb.Piece, context: Any) -> pb.Received:
+        async def alone() -> AsyncIterator[pb.Piece]:
+            yield request
+
+        return await self.Deliver(alone(), context)
 
     async def Report(self, request: pb.ReportRequest, context: Any) -> pb.ReportReply:
         self.reports.append(request)

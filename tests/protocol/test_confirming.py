@@ -22,18 +22,9 @@ from secfc.protocol.effects import Arrived, Send, Tick
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Data, Kind, Parcel, of_words, to_words
 from secfc.protocol.server.inputs import Reported
-from tests.protocol.helpers import (
-    Client,
-    agreements,
-    deliver,
-    exchange,
-    introduced,
-    opened,
-    refused,
-    roster,
-    unchanged,
-)
-from tests.simulation.scene import Scene, deal, make_federation
+from tests.parties import deal, make_federation, unchanged
+from tests.protocol.helpers import Client, agreements, deliver, exchange, introduced, opened, refused, roster
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 
 SIZES = [4, 0, 7, 3]

@@ -1,8 +1,7 @@
-"""Theorem 1, "universal performance": the protocol is exactly Lloyd's algorithm on the pooled rows.
+"""The protocol is exactly Lloyd's algorithm on the pooled rows, whichever client brings which (docs/protocol.md, Section 3).
 
-"The clustering update of SecFC exactly follows that of a centralized Lloyd's algorithm … regardless of the distribution of
-data points" (Section 4.2). Here: identical labels after every round, and identical exact inertia, against
-`tests.reference`, for any parameters, split, responders and start.
+Shown by identical labels after every round, and identical exact inertia, against `tests.reference`, for any parameters,
+split, responders and start.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ CASES = {
 @pytest.mark.parametrize("uploads", ["masked", "open"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_round_is_lloyds(name: str, uploads: str) -> None:
-    """Section 4.2, Theorem 1, on the cases that are easy to get wrong."""
+    """On the cases that are easy to get wrong."""
     job = CASES[name]
     if job.privacy or uploads == "open":
         check(dataclasses.replace(job, uploads=uploads))
@@ -102,7 +101,7 @@ def test_every_round_is_lloyds(name: str, uploads: str) -> None:
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("lanes", range(1, 7))
 def test_every_seeding_in_every_number_of_lanes(start: str, lanes: int) -> None:
-    """The field is chosen by the plan (Appendix A); the result does not depend on it."""
+    """The field is chosen by the plan (docs/protocol.md, Section 1); the result does not depend on it."""
     eta = largest_eta(lanes, 12, 3)
     pick = random.Random(lanes)
     rows = tuple(tuple(pick.randint(-eta, eta) for _ in range(3)) for _ in range(12))
@@ -112,7 +111,7 @@ def test_every_seeding_in_every_number_of_lanes(start: str, lanes: int) -> None:
 
 
 def test_separation_keeps_the_far_rows_out() -> None:
-    """Section 5.1's centre separation, S′_h = {i : 9·d_ih ≤ d_is}, really leaves rows out and then takes them in."""
+    """docs/protocol.md, Section 3: separation, S′_h = {i : 9·d_ih ≤ d_is}, really leaves rows out and then takes them in."""
     rows = tuple((x,) for x in (0, 1, 2, 30, 55, 100, 101, 102))
     for seed in range(6):
         job = Job(rows, 2, (0, 1, 2, 3, 4, 0, 1, 2), start="separation", seed=seed)
@@ -128,7 +127,7 @@ def test_separation_keeps_the_far_rows_out() -> None:
 @example(CASES["duplicate rows"])
 @example(CASES["rows in no cluster"])
 def test_any_job_is_lloyds(job: Job) -> None:
-    """Theorem 1 for any n, t, ℓ, k, d, m, split, responders, precision and start."""
+    """For any n, t, ℓ, k, d, m, split, responders, precision and start."""
     check(job)
 
 
@@ -143,7 +142,7 @@ def test_very_many_jobs_are_lloyds(job: Job) -> None:
 @settings(calm, max_examples=15)
 @given(jobs(), st.integers(0, 1 << 20))
 def test_the_split_over_clients_does_not_matter(job: Job, seed: int) -> None:
-    """Section 3.2: "regardless of the data distribution across the clients"."""
+    """Whichever client brings which row."""
     pick = random.Random(seed)
     moved = dataclasses.replace(job, owners=tuple(pick.randrange(job.clients) for _ in job.owners))
     assert check(job).labels.tolist() == check(moved).labels.tolist()
@@ -168,8 +167,8 @@ def test_near_ties_are_decided_in_integers(lanes: int) -> None:
 
 
 def test_the_worst_case_of_the_plan_decodes() -> None:
-    """Appendix A: "in the worst case, the largest distance … results in the largest output value": opposite corners,
-    |S| = m − 1, η as large as the lanes allow."""
+    """docs/protocol.md, Section 1: the largest d′ is still below Q: opposite corners, |S| = m − 1, η as large as the lanes
+    allow."""
     for lanes in range(1, 7):
         for m, d in [(2, 1), (7, 2), (12, 3)]:
             eta = largest_eta(lanes, m, d)

@@ -13,8 +13,8 @@ from secfc.protocol import messages
 from secfc.protocol.messages import Phase
 from secfc.protocol.server.coordinator import Coordinator
 from secfc.protocol.server.inputs import Joined
-from tests.protocol.helpers import Client, fresh_secrets, make_site, refused, roster, unchanged
-from tests.simulation.scene import deal, make_federation, plan_of, verifier
+from tests.parties import deal, fresh_secrets, make_federation, make_site, plan_of, unchanged, verifier
+from tests.protocol.helpers import Client, refused, roster
 
 NAMES = ("age", "bmi", "pressure")
 REORDERED = ("bmi", "age", "pressure")

@@ -28,20 +28,10 @@ from secfc.protocol.effects import Arrived
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.server.inputs import Reported
-from tests.protocol.helpers import (
-    Client,
-    agree,
-    answer,
-    asked,
-    deliver,
-    exchange,
-    make_site,
-    reveals,
-    roster,
-    unchanged,
-)
+from tests.parties import deal, make_federation, make_site, unchanged
+from tests.protocol.helpers import Client, agree, answer, asked, deliver, exchange, reveals, roster
 from tests.protocol.helpers import refused as refused_by
-from tests.simulation.scene import Scene, deal, make_federation
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 
 AGREED = make_federation(3, seed="keys")
@@ -162,7 +152,7 @@ def test_one_fresh_nonce_changes_the_session_and_all_that_follows(kits: dict[str
     for job in (one, same, other):
         job.share()
     assert one.session == same.session != other.session
-    held = [client.report(messages.Held).digest for job in (one, same, other) for client in job.clients[:1]]
+    held = [client.report(messages.Held).share_sets_digest for job in (one, same, other) for client in job.clients[:1]]
     assert held[0] == held[1] != held[2]
     coins = [kept[each].coin for each in AGREED.roster]
     tossed = {start.tossed(job.session, one.members, coins).seed for job in (one, same, other)}

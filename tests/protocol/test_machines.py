@@ -18,15 +18,17 @@ from hypothesis import strategies as st
 from secfc.agreement.federation import SERVER
 from secfc.errors import AlreadyJoined, Malformed, OutOfTurn, SecfcError, StorageError, Unavailable, WrongSender
 from secfc.protocol import messages, parcels
-from secfc.protocol.client.inputs import Sent
-from secfc.protocol.effects import Arrived, Worked
+from secfc.protocol.client.inputs import Sent, Unsent
+from secfc.protocol.client.site import SHARE_SECONDS
+from secfc.protocol.effects import Arrived, Tick, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.server.asking import Asking, Attempt
 from secfc.protocol.server.inputs import Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.job import Deadlines
-from tests.protocol.helpers import deliver, introduced, resigned, unchanged
-from tests.simulation.scene import Scene, deal, make_federation
+from tests.parties import deal, make_federation, resigned, unchanged
+from tests.protocol.helpers import deliver, exchange, introduced, reveals
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 
 SEEDINGS = ("k-means++", "random", "separation")
@@ -250,6 +252,28 @@ def test_a_round_whose_last_responder_dies_after_its_last_piece_is_decoded() -> 
     job.until(lambda: len(rounds(job).records) == 2, 5.0)
     job.start(*job.scene.federation.roster)
     finish(job)
+
+
+@pytest.mark.parametrize("why", [Unavailable("c1 is away"), OutOfTurn("not yet")])
+def test_whoever_takes_no_shares_for_too_long_is_named_by_their_sender(why: SecfcError) -> None:
+    """c0 holds everybody's shares, and c1 takes none of c0's: without the server's word, too, that comes to an end."""
+    clients = introduced(make_federation(3), deal(1, [5, 3, 2]))
+    exchange(clients, lambda send: send.to != "c1")
+    waits, patient = clients[0], clients[0].copy()
+    assert waits.phase is Phase.ROUNDS
+    patient.tell(reveals(clients))  # from then on c1 has had them, and has only lost them
+    for client in (waits, patient):
+        while client.now < 2 * SHARE_SECONDS and client.error is None:
+            sends, client.waiting = client.waiting, []
+            for send in sends:
+                client.give(Unsent(send, why))
+            client.now += 60.0
+            client.give(Tick())
+    assert patient.error is None
+    assert isinstance(waits.error, Unavailable)
+    assert (
+        str(waits.error) == "our shares could not be delivered to c1 for 3600 s; start the same command again to go on"
+    )
 
 
 # --- lies ---------------------------------------------------------------------------------------------------------------

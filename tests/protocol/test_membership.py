@@ -1,4 +1,4 @@
-"""Section 5 and Appendix B: private membership changes nothing in the result, and nobody learns which row is whose.
+"""docs/protocol.md, Section 2a: private membership changes nothing in the result, and nobody learns which row is whose.
 
 Indistinguishability is shown by counting all cases over a tiny field: for two deals of the same rows to the clients outside a
 coalition, what the server and any t clients see has the same distribution over all noise.
@@ -71,7 +71,7 @@ def check_private(job: Job) -> memory.Result:
 @example(CASES["duplicate rows"])
 @example(CASES["rows in no cluster"])
 def test_labels_are_those_without_membership_privacy(job: Job) -> None:
-    """Appendix B: "the same clustering performance as the original SecFC", in both upload modes, any start and deal."""
+    """docs/protocol.md, Section 2a: the same result as with public membership, in both upload modes, any start and deal."""
     assume(job.privacy)
     check_private(job)
 
@@ -130,7 +130,8 @@ def test_private_membership_needs_privacy() -> None:
 
 
 def test_slot_shares_are_shares_of_the_scattered_rows() -> None:
-    """Eq. (4) of Appendix B, across block seams, in any order of rows; the number of rows shows nowhere."""
+    """docs/protocol.md, Section 2a: zeros elsewhere; across block seams, in any order of rows; the number of rows shows
+    nowhere."""
     code = Code(Field.of(2), 4, 2, 1)
     pick = np.random.default_rng(0)
     rows = pick.integers(-9, 10, (2000, 3))

@@ -23,20 +23,10 @@ from secfc.kmeans.distances import Labels
 from secfc.pki import kit, provision
 from secfc.protocol import messages
 from secfc.protocol.messages import Phase
-from tests.protocol.helpers import (
-    Client,
-    agreements,
-    answer,
-    asked,
-    fresh_secrets,
-    make_site,
-    met,
-    reveals,
-    roster,
-    strangers,
-)
+from tests.parties import deal, fresh_secrets, make_federation, make_site, plan_of
+from tests.protocol.helpers import Client, agreements, answer, asked, met, reveals, roster, strangers
 from tests.protocol.helpers import refused as refused_by
-from tests.simulation.scene import Scene, deal, make_federation, plan_of
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 
 FEDERATION = make_federation(5, seeding="random")  # R = 3

@@ -1,4 +1,5 @@
-"""Theorem 1, "data t-privacy", and what DESIGN.md claims of masked uploads: shown by algebra or by counting all cases."""
+"""That t clients learn nothing, and what masked uploads hide (docs/protocol.md, Sections 2 and 3): shown
+by algebra or by counting all cases."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def invertible(matrix: list[list[int]], p: int) -> bool:
     [(3, 1, 1), (5, 1, 2), (5, 2, 1), (7, 1, 3), (8, 2, 2), (9, 2, 3), (16, 3, 5), (50, 5, 20)],
 )
 def test_any_t_shares_are_masked_by_full_rank_noise(n: int, segments: int, privacy: int) -> None:
-    """Section 4.2: I(x_i; (x̃_ij)_{j∈C}) = 0 for |C| ≤ t, since every t×t minor of the noise block is invertible."""
+    """docs/protocol.md, Section 2: I(x_i; (x̃_ij)_{j∈C}) = 0 for |C| ≤ t, since every t×t minor of the noise block is
+    invertible."""
     code = Code(Field.of(3), n, segments, privacy)
     pick = random.Random(n)
     if comb(n, privacy) <= 200:
@@ -140,8 +142,8 @@ def uploads_of_all(code: Code, rows: np.ndarray, labels: np.ndarray, shape: Shap
 
 @pytest.mark.parametrize(("n", "segments", "privacy"), [(5, 1, 1), (9, 2, 2), (9, 3, 1), (16, 3, 4)])
 def test_uploads_are_values_of_phi(n: int, segments: int, privacy: int) -> None:
-    """Section 4.1: φ_ih has degree 2(ℓ+t−1); R uploads determine it, R − 1 do not; φ(β_u) is segment u's distance, and
-    every other client's upload is φ(α_j)."""
+    """docs/protocol.md, Section 3: φ_ih has degree 2(ℓ+t−1); R uploads determine it, R − 1 do not; φ(β_u) is
+    segment u's distance, and every other client's upload is φ(α_j)."""
     import galois
 
     pick = np.random.default_rng(n)
@@ -190,7 +192,7 @@ ROUND = Job(
 
 
 def test_the_sum_of_masked_uploads_is_d_prime() -> None:
-    """DESIGN.md: "the server adds; what it learns is d′"."""
+    """docs/protocol.md, Section 3: the server adds, and what it learns is d′."""
     uploads, question, _ = masked_round(ROUND)
     distances = decoded(ROUND.plan(), question, uploads)
     for h in range(2):
@@ -208,7 +210,7 @@ def test_all_but_one_masked_uploads_do_not_decode() -> None:
 
 
 def test_repeating_an_answer_is_byte_identical_and_an_attempt_is_fresh() -> None:
-    """DESIGN.md: "repeating the same upload is byte-identical and safe"; another attempt has fresh masks."""
+    """docs/protocol.md, Section 5: repeating the same attempt gives byte-identical uploads; another has fresh masks."""
     uploads, question, holders = masked_round(ROUND)
     responders = tuple(uploads)
     for j in responders:
@@ -262,7 +264,7 @@ def test_masked_uploads_look_uniform() -> None:
     "responders", [(0, 1, 2, 3), (0, 1, 2, 3, 3), (0, 1, 2, 3, 5), (0, 1, 2, 3, -1), (0, 1, 2, 3, 4, 4)]
 )
 def test_a_client_refuses_a_wrong_responder_set(responders: tuple[int, ...]) -> None:
-    """DESIGN.md: a client "refuses a responder set that is not exactly R distinct names of the roster"."""
+    """docs/protocol.md, Section 3: a client refuses responders that are not exactly R distinct clients of the roster."""
     rows, positions = ROUND.parts()
     job = memory.Memory(ROUND.plan(), rows, lambda _: ROUND.clustering(), positions=positions)
     victim, heard = job.clients["client-1"], []

@@ -21,20 +21,9 @@ from secfc.protocol.parcels import Kind, Parcel, Whole
 from secfc.protocol.server.coordinator import Coordinator
 from secfc.protocol.server.inputs import Followed, Joined, Reported
 from secfc.protocol.server.news import Cursor
-from tests.protocol.helpers import (
-    Client,
-    Seen,
-    deliver,
-    exchange,
-    introduced,
-    opened,
-    refused,
-    resigned,
-    seen,
-    strangers,
-    unchanged,
-)
-from tests.simulation.scene import Scene, deal, make_federation, plan_of, verifier
+from tests.parties import deal, make_federation, plan_of, resigned, unchanged, verifier
+from tests.protocol.helpers import Client, Seen, deliver, exchange, introduced, opened, refused, seen, strangers
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 
 SIZES = [4, 0, 7, 3]

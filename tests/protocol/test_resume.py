@@ -16,12 +16,15 @@ from secfc.errors import InvalidInput
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.decoding import Distances
 from secfc.kmeans.lloyd import Clustering, Step, solve
-from secfc.protocol.effects import Started
+from secfc.protocol.effects import Send, Started
 from secfc.protocol.messages import Phase
+from secfc.protocol.parcels import Kind, attempt_of
+from secfc.protocol.rounds.sealing import Detail
 from secfc.protocol.server import records
 from secfc.protocol.server.phases.rounds import ATTEMPTS_PER_START
 from tests.federations import decoded, holders
-from tests.protocol.bench import Bench, deal, make_federation
+from tests.parties import deal, make_federation
+from tests.protocol.bench import Bench, is_parcel
 
 K, ROWS, FEATURES = 4, 60, 3
 
@@ -80,7 +83,7 @@ def begun(records: int = 1, **changes: Any) -> Bench:
 def test_a_coordinator_goes_on_and_numbers_its_attempts_anew() -> None:
     job = begun()
     before = job.server.snapshot(job.now).records
-    job.restart_server()
+    job.restart(SERVER)
     after = job.server.snapshot(job.now)
     assert job.server.phase is Phase.ROUNDS
     assert after.records == before
@@ -99,7 +102,7 @@ def test_a_coordinator_that_told_nobody_a_roster_begins_again() -> None:
     for name in ("c0", "c1"):
         job.give(name, Started())
     job.until(lambda: set(job.server.snapshot(job.now).missing) == {"c2"})
-    job.restart_server()
+    job.restart(SERVER)
     assert job.server.phase is Phase.JOINING
 
 
@@ -108,7 +111,7 @@ def test_a_coordinator_resumed_after_the_end_serves_the_labels() -> None:
     job.start()
     job.until(lambda: job.server.phase is Phase.FINISHED)
     job.disks[SERVER]["done/c1"] = b""
-    job.restart_server()
+    job.restart(SERVER)
     assert job.server.phase is Phase.FINISHED
     assert set(job.server.snapshot(job.now).missing) == {"c0", "c2"}
     job.until(lambda: all(client.ended for client in job.clients.values()))
@@ -126,13 +129,13 @@ def test_the_meter_goes_on_with_the_same_shares_and_anew_with_others() -> None:
     told = directions(job)
     assert told >= 1
     assert job.server.snapshot(job.now).records[-1].directions == told
-    job.restart_server()
+    job.restart(SERVER)
     assert directions(job) == told
     for name in job.clients:
         one = records.introduction_from(job.disks[SERVER][f"introduction/{name}"])
         other = dataclasses.replace(one, share_set=bytes(16))
         job.disks[SERVER][f"introduction/{name}"] = records.introduction_to(other)
-    job.restart_server()
+    job.restart(SERVER)
     assert directions(job) == 0
 
 
@@ -143,3 +146,30 @@ def test_a_meter_of_an_earlier_job_counts_on_if_the_shares_were_kept() -> None:
     new.start()
     new.until(lambda: new.server.attempt is not None)
     assert directions(new) == directions(old) >= 1
+
+
+def test_a_member_writes_an_epoch_down_before_it_speaks_and_never_speaks_in_it_again() -> None:
+    """The keys of an epoch are in memory only, so a process that begins must not use what an earlier one may have used."""
+    job = Bench(make_federation(3, uploads="sealed", seeding="random", max_rounds=2), deal(3, [3, 4, 5]))
+    spoken: list[tuple[str, int]] = []
+
+    def alter(sender: str, send: Send) -> Send:
+        attempt = job.server.attempt
+        said = is_parcel(send.message, Kind.STEP) or is_parcel(send.message, Kind.UPLOAD)
+        if said and attempt is not None and attempt_of(send.message.name) == attempt.name:
+            detail = Detail.from_bytes(attempt.exchange.detail)
+            if job.clients[sender].site.index in detail.committee:
+                assert int(job.disks[sender]["noted"].split()[-1]) == detail.epoch
+                spoken.append((sender, detail.epoch))
+        return send
+
+    job.alter = alter
+    job.start()
+    job.until(lambda: bool(spoken))
+    member, epoch = spoken[0]
+    job.restart(member)
+    spoken.clear()
+    job.until(lambda: job.over)
+    assert job.server.phase is Phase.FINISHED
+    assert all(number > epoch for name, number in spoken if name == member)
+    assert {number for _, number in spoken} - {epoch}, "another epoch was begun"

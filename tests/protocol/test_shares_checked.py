@@ -18,19 +18,10 @@ from secfc.protocol.effects import Arrived, Send, Tick
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel, to_words
 from secfc.protocol.server.news import Cursor
-from tests.protocol.helpers import (
-    Client,
-    agreements,
-    exchange,
-    flipped,
-    introduced,
-    reveals,
-    roster,
-    tampered,
-    unchanged,
-)
+from tests.parties import deal, make_federation, unchanged
+from tests.protocol.helpers import Client, agreements, exchange, flipped, introduced, reveals, roster, tampered
 from tests.simulation.registry import Registry
-from tests.simulation.scene import Scene, deal, make_federation
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 
 SIZES = [4, 3, 2, 5, 3]

@@ -18,18 +18,9 @@ from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind
 from secfc.protocol.server.inputs import Reported
 from secfc.protocol.server.news import Cursor
-from tests.protocol.helpers import (
-    Client,
-    assignment,
-    exchange,
-    introduced,
-    refused,
-    reveals,
-    roster,
-    strangers,
-    unchanged,
-)
-from tests.simulation.scene import Scene, deal, make_federation
+from tests.parties import deal, make_federation, unchanged
+from tests.protocol.helpers import Client, assignment, exchange, introduced, refused, reveals, roster, strangers
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 
 SEEDINGS = ("random", "k-means++", "separation")

@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc.coding.field import Field
+from secfc.kmeans.candidates import candidates_per_seed, draw_labels
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.empties import fill_from_largest, ranks
 from secfc.kmeans.seeding import fold_separated
 from secfc.privacy import masks
-from secfc.privacy.sealed import member, seeding, server
+from secfc.privacy.sealed import member, server
 from secfc.privacy.sealed.context import Context, Purse, pad_key
 from secfc.privacy.sealed.member import Ledger, MemberHalf
 from secfc.privacy.sealed.messages import SERVER, Said
@@ -176,6 +177,10 @@ class Job:
         self.inertia: int | None = None
         self._lost = random.Random(self.seed)
 
+    @property
+    def candidates(self) -> int:
+        return candidates_per_seed(self.clusters, "k-means++") if self.greedy else 1
+
     def ask(self, question: Callable[[], Asked]) -> Found:
         """Ask until an attempt gets through; a lost member is a new epoch, in which everything is asked again."""
         self.committee.request += 1
@@ -214,19 +219,18 @@ class Job:
         return fold_separated(found, sizes, labels)
 
     def _plus_plus(self) -> npt.NDArray[np.int32]:
-        count = seeding.greedy_candidates(self.clusters) if self.greedy else 1
         candidates: tuple[int, ...] = (self.coins.below("k-means++ 0", len(self.rows)),)
         for number in range(self.clusters):
             last = number == self.clusters - 1
-            names = [] if last else seeding.draw_labels(number + 1, count)
+            names = [] if last else draw_labels(number + 1, self.candidates)
             points = tuple(self.coins.below(name, 1 << self.terms.draw_bits) for name in names)
             rows = candidates
             answer = self.ask(partial(Seed, number, rows, points, last))
             assert answer.winner is not None
             self.chosen.append(rows[answer.winner])
             self.refold = [] if last else list(self.chosen)
-            lowest = None if last else seeding.lowest_unchosen(self.chosen)
-            candidates = tuple(lowest if row is None else row for row in answer.rows)  # type: ignore[misc]
+            unchosen = (row for row in range(len(self.rows)) if row not in self.chosen)
+            candidates = tuple(dict.fromkeys(answer.rows)) or (next(unchosen, -1),)
         assert answer.labels is not None
         return answer.labels
 

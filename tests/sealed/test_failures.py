@@ -21,7 +21,8 @@ from secfc.protocol.rounds import sealing
 from secfc.protocol.rounds.sealed_server import SealedServer
 from secfc.protocol.rounds.sealing import CHECK, SEED, Detail
 from secfc.protocol.server.job import Deadlines
-from tests.simulation.scene import Scene, deal, make_federation
+from tests.parties import deal, make_federation
+from tests.simulation.scene import Scene
 from tests.simulation.world import Process, World
 
 HEAD = len(parcels.attempt_name(0, 0))

@@ -1,4 +1,4 @@
-"""What the halves refuse, repeat and keep (docs/sealed.md, Section 7 and Section 10, test 6)."""
+"""What the halves refuse, repeat and keep (docs/sealed.md, Section 7)."""
 
 from __future__ import annotations
 

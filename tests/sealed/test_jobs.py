@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,19 +21,31 @@ from secfc.protocol.rounds import kind_of
 from tests.sealed.committee import Committee, scaled, terms_for
 
 
-def check(seed: int, seeding: str, membership: str, privacy: int, clusters: int, spread: int = 20) -> None:
+def check(
+    seed: int, seeding: str, membership: str, privacy: int, clusters: int, spread: int = 20, candidates: int = 1
+) -> None:
     chance, coins = random.Random(seed), Coins(b"job %d" % seed)
     clients = 2 * privacy + 1 + chance.randrange(3)
     rows = np.random.default_rng(seed).integers(-spread, spread + 1, (chance.randint(clusters, 60), 3))
     wishes = plan.Wishes(
         clients, privacy, clusters, 3, len(rows), 20.0, 0, uploads="sealed", membership=membership, seeding=seeding
     )
-    agreed = plan.make(wishes)
+    agreed = plan.make(wishes if seeding != "k-means++" else replace(wishes, candidates=candidates))
     parts = np.split(rows, np.sort([chance.randint(0, len(rows)) for _ in range(clients - 1)]))
-    found = memory.run(agreed, parts, lambda m: Clustering(m, clusters, start=seeding, coins=coins))
+    found = memory.run(
+        agreed, parts, lambda m: Clustering(m, clusters, start=seeding, coins=coins, candidates=candidates)
+    )
     order = np.argsort(np.concatenate(found.slots))
     bits = kind_of(agreed).draw_bits(agreed)
-    expected = central.run(rows[order], clusters, start=seeding, coins=coins, empties="largest", draw_bits=bits)
+    expected = central.run(
+        rows[order],
+        clusters,
+        start=seeding,
+        coins=coins,
+        empties="largest",
+        draw_bits=bits,
+        candidates=candidates,
+    )
     rounds = [one.labels.tolist() for one in found.history if one.step is Step.LLOYD]
     assert rounds == [labels.tolist() for labels in expected.history]
     assert found.labels.tolist() == expected.labels.tolist()
@@ -52,6 +65,14 @@ def test_larger_committees_and_groups_of_clusters(privacy: int, clusters: int) -
 
 def test_ties_and_duplicate_rows() -> None:
     check(3, "k-means++", "public", 1, 5, spread=1)
+    check(3, "k-means++", "public", 1, 5, spread=1, candidates=3)
+
+
+@pytest.mark.parametrize(
+    ("membership", "privacy", "candidates"), [("public", 1, 4), ("private", 1, 3), ("public", 2, 9)]
+)
+def test_greedy_seeds(membership: str, privacy: int, candidates: int) -> None:
+    check(4, "k-means++", membership, privacy, 4, candidates=candidates)
 
 
 @pytest.mark.slow
@@ -59,7 +80,8 @@ def test_ties_and_duplicate_rows() -> None:
 def test_any_job(seed: int) -> None:
     chance = random.Random(seed)
     seeding, membership = chance.choice(["random", "k-means++", "separation"]), chance.choice(["public", "private"])
-    check(seed, seeding, membership, chance.randint(1, 3), chance.randint(1, 12), chance.choice([1, 20]))
+    candidates = chance.randint(1, 5) if seeding == "k-means++" else 1
+    check(seed, seeding, membership, chance.randint(1, 3), chance.randint(1, 12), chance.choice([1, 20]), candidates)
 
 
 def test_the_server_and_a_member_know_the_distances() -> None:

@@ -1,4 +1,4 @@
-"""COMPARE, ZERO, SELECT and OPEN give what they must (docs/sealed.md, Section 10, test 2)."""
+"""COMPARE, ZERO, SELECT and OPEN give what they must (docs/sealed.md, Section 3)."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_lane_arithmetic() -> None:
 
 @pytest.mark.parametrize("members", [2, 3])
 def test_an_opened_total_less_its_blur_is_the_formula(members: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Section 10, test 8: what the server opens, less ε, is Σ ω_h·W_h as an integer; and ε is what hides it."""
+    """docs/sealed.md, Section 8: what the server opens, less ε, is Σ ω_h·W_h as an integer; and ε is what hides it."""
     agreed = Terms(Field.of(5), 100, 4, 1000, members, inertia=True)
     sizes = np.array([7, 0, 60, 33])
     generator = random.Random(members)

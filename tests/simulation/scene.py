@@ -2,82 +2,24 @@
 
 from __future__ import annotations
 
-import hmac
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from secfc.agreement import federation as federations
-from secfc.agreement import plan
 from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
-from secfc.errors import WrongSender
 from secfc.kmeans import central
 from secfc.kmeans.coins import Coins
 from secfc.privacy import identifiers
 from secfc.privacy.identifiers import Ids
-from secfc.protocol import messages
 from secfc.protocol.rounds import kind_of
-
-Rows = npt.NDArray[np.int64]
-WHO = ("name", "privacy", "dropouts", "liars", "uploads")
-
-
-def make_federation(clients: int = 5, **changes: Any) -> Federation:
-    """A federation of clients c0, c1, …; η is 128. Settings as in federation.toml, of the federation and the job."""
-    keys = {
-        "name": "trial",
-        "k": 3,
-        "privacy": 1,
-        "uploads": "masked",
-        "seeding": "k-means++",
-        "max_rows": 60,
-        "features": 3,
-        "segments": 1,
-        "bound": 8.0,
-        "precision": 4,
-    } | changes
-    lines = {key: f"{key} = {_toml(value)}" for key, value in keys.items()}
-    text = [lines[key] for key in lines if key in WHO] + ["[server]", 'address = "server.test:1"']
-    for j in range(clients):
-        text += ["[[client]]", f'name = "c{j}"', f'address = "c{j}.test:1"']
-    text += ["[job]", *(lines[key] for key in lines if key not in WHO)]
-    return federations.parse("\n".join(text), "federation.toml")
-
-
-def _toml(value: object) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-@cache
-def plan_of(agreed: Federation) -> Plan:
-    return plan.of(agreed)
-
-
-def deal(seed: int, sizes: Sequence[int], features: int = 3, spread: int = 128) -> list[Rows]:
-    """Rows of every client; a small spread makes ties and duplicate rows."""
-    generator = np.random.default_rng(seed)
-    return [generator.integers(-spread, spread + 1, (size, features), dtype=np.int64) for size in sizes]
-
-
-def sign(name: str, statement: bytes) -> bytes:
-    """Stands for a signature that only `name` can make."""
-    return hmac.digest(name.encode(), statement, "sha256")
-
-
-def verifier(agreed: Federation) -> Callable[[messages.Signed], None]:
-    def verify(signed: messages.Signed) -> None:
-        if not hmac.compare_digest(sign(signed.name, signed.statement(agreed.agreed())), signed.signature):
-            raise WrongSender(f"the {type(signed).__name__.lower()} of {signed.name} is not signed by it")
-
-    return verify
+from tests.parties import Rows, deal, make_federation, plan_of
 
 
 @dataclass(frozen=True)
@@ -107,6 +49,7 @@ class Scene:
             max_rounds=job.max_rounds,
             empties=kind.empties,
             draw_bits=kind.draw_bits(self.plan),
+            candidates=job.seed_candidates,
         )
         labels = np.empty(len(pooled), dtype=np.int32)
         labels[order] = found.labels
@@ -159,6 +102,8 @@ def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
         "centers": "nobody" if private else chance.choice(["nobody", "nobody", "clients", "server"]),
         "centers_smallest": 1,
     }
+    if settings["seeding"] == "k-means++" and chance.random() < 0.5:
+        settings["candidates"] = chance.choice([1, 1, 2, 5])
     if chance.random() < 0.3:
         settings["seed"] = f"seed {chance.randrange(1000)}"
     agreed = make_federation(clients, **settings)

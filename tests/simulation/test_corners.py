@@ -10,7 +10,8 @@ from secfc.protocol import messages
 from secfc.protocol.effects import Send
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
-from tests.simulation.scene import Scene, deal, make_federation
+from tests.parties import deal, make_federation
+from tests.simulation.scene import Scene
 from tests.simulation.world import World
 
 

@@ -43,8 +43,9 @@ from secfc.protocol.server.inputs import Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.job import Deadlines
 from secfc.protocol.server.news import Cursor
 from secfc.v1 import secfc_pb2 as pb
+from tests.parties import sign, verifier
 from tests.simulation.registry import Registry
-from tests.simulation.scene import Expected, Scene, sign, verifier
+from tests.simulation.scene import Expected, Scene
 
 TICK_SECONDS = 0.5
 LIMIT_SECONDS = 40_000.0  # of virtual time; the longest deadline of the system is an hour

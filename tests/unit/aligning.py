@@ -1,4 +1,4 @@
-"""For tests: Private ID alignment (paper, Section 5) in one process, readable as its specification.
+"""For tests: Private ID alignment (docs/protocol.md, Section 2a) in one process, readable as its specification.
 
     1  every client shares its number of rows; the sum, m, is opened             (left out: tables are sized by max_rows)
     2  every client shares a table of its IDs; the sum is opened and peeled       (`union`)

@@ -21,6 +21,8 @@ from secfc.pki.kit import Kit
 from tests.unit.test_provision import FEDERATION
 from tests.unit.test_revocation import hand_out, renewed, revoke
 
+SECONDS = 120.0  # only ever waited for in full when a test fails
+
 
 @pytest.fixture
 def kits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -74,7 +76,7 @@ def serving(own: Kit, caller: Kit, trial: Trial) -> None:
         await listener.start()
         try:
             async with rpc.channel(caller, "server", f"127.0.0.1:{port}") as channel:
-                await asyncio.wait_for(trial(service, channel), 30.0)
+                await asyncio.wait_for(trial(service, channel), 2 * SECONDS)
         finally:
             await listener.stop(None)
 
@@ -93,10 +95,10 @@ def loaded(kits: Path) -> tuple[Kit, Kit]:
 
 def test_all_calls_while_everybody_is_in_force(kits: Path) -> None:
     async def trial(service: Service, channel: Channel) -> None:
-        assert await channel.unary_unary("/test/ask")(b"x", timeout=10) == b"x"
-        assert await channel.stream_unary("/test/tell")(iter([b"1", b"2"]), timeout=10) == b"2"
+        assert await channel.unary_unary("/test/ask")(b"x", timeout=SECONDS) == b"x"
+        assert await channel.stream_unary("/test/tell")(iter([b"1", b"2"]), timeout=SECONDS) == b"2"
         service.words.put_nowait(b"news")
-        stream = channel.unary_stream("/test/follow")(b"", timeout=10)
+        stream = channel.unary_stream("/test/follow")(b"", timeout=SECONDS)
         assert await stream.read() == b"news"
         stream.cancel()
 
@@ -107,13 +109,13 @@ def test_a_listener_refuses_the_next_call_of_a_revoked_caller(kits: Path) -> Non
     """On the connection that it has, which TLS has accepted long ago."""
 
     async def trial(service: Service, channel: Channel) -> None:
-        await channel.unary_unary("/test/ask")(b"x", timeout=10)
+        await channel.unary_unary("/test/ask")(b"x", timeout=SECONDS)
         revoke(kits, "a")
         hand_out(kits, "server")
         for call in (
-            channel.unary_unary("/test/ask")(b"x", timeout=10),
-            channel.stream_unary("/test/tell")(iter([b"x"]), timeout=10),
-            channel.unary_stream("/test/follow")(b"", timeout=10).read(),
+            channel.unary_unary("/test/ask")(b"x", timeout=SECONDS),
+            channel.stream_unary("/test/tell")(iter([b"x"]), timeout=SECONDS),
+            channel.unary_stream("/test/follow")(b"", timeout=SECONDS).read(),
         ):
             error = await refusal(call)
             assert isinstance(error, WrongSender)
@@ -125,7 +127,7 @@ def test_a_listener_refuses_the_next_call_of_a_revoked_caller(kits: Path) -> Non
 
 def test_a_listener_sends_a_revoked_caller_not_one_message_more(kits: Path) -> None:
     async def trial(service: Service, channel: Channel) -> None:
-        stream = channel.unary_stream("/test/follow")(b"", timeout=20)
+        stream = channel.unary_stream("/test/follow")(b"", timeout=SECONDS)
         service.words.put_nowait(b"before")
         assert await stream.read() == b"before"
         revoke(kits, "a")
@@ -149,7 +151,7 @@ def test_a_listener_takes_from_a_revoked_caller_not_one_message_more(kits: Path)
             hand_out(kits, "server")
             yield b"after"
 
-        error = await refusal(channel.stream_unary("/test/tell")(words(), timeout=20))
+        error = await refusal(channel.stream_unary("/test/tell")(words(), timeout=SECONDS))
         assert isinstance(error, WrongSender)
         assert service.heard == [b"before"]
 
@@ -160,7 +162,7 @@ def test_a_dialler_leaves_a_revoked_server(kits: Path) -> None:
     """It neither calls it, nor believes what it says, nor sends it the rest."""
 
     async def trial(service: Service, channel: Channel) -> None:
-        stream = channel.unary_stream("/test/follow")(b"", timeout=20)
+        stream = channel.unary_stream("/test/follow")(b"", timeout=SECONDS)
         service.words.put_nowait(b"before")
         assert await stream.read() == b"before"
 
@@ -173,9 +175,9 @@ def test_a_dialler_leaves_a_revoked_server(kits: Path) -> None:
             yield b"after"
 
         for call in (
-            channel.stream_unary("/test/tell")(words(), timeout=20),
-            channel.unary_unary("/test/ask")(b"x", timeout=10),
-            channel.unary_stream("/test/follow")(b"", timeout=10).read(),
+            channel.stream_unary("/test/tell")(words(), timeout=SECONDS),
+            channel.unary_unary("/test/ask")(b"x", timeout=SECONDS),
+            channel.unary_stream("/test/follow")(b"", timeout=SECONDS).read(),
         ):
             with pytest.raises(NotInForce) as caught:
                 await call
@@ -194,11 +196,11 @@ def test_a_dialler_accepts_no_certificate_but_the_pinned_one(kits: Path) -> None
     impostor = renewed(kits, "server")
 
     async def trial(service: Service, channel: Channel) -> None:
-        error = await refusal(channel.unary_unary("/test/ask")(b"secret", timeout=10))
+        error = await refusal(channel.unary_unary("/test/ask")(b"secret", timeout=SECONDS))
         assert isinstance(error, Unavailable)
         assert "CERTIFICATE_VERIFY_FAILED" in str(error)
         hand_out(kits, "a")
-        assert await channel.unary_unary("/test/ask")(b"x", timeout=10) == b"x"
+        assert await channel.unary_unary("/test/ask")(b"x", timeout=SECONDS) == b"x"
 
     shutil.copyfile(kits / "ca" / "roster.json", kits / "server-new" / "roster.json")
     serving(impostor, kit.load(kits / "a"), trial)
@@ -206,7 +208,7 @@ def test_a_dialler_accepts_no_certificate_but_the_pinned_one(kits: Path) -> None
 
 def test_a_stream_of_a_replaced_certificate_is_begun_again(kits: Path) -> None:
     async def trial(service: Service, channel: Channel) -> None:
-        stream = channel.unary_stream("/test/follow")(b"", timeout=20)
+        stream = channel.unary_stream("/test/follow")(b"", timeout=SECONDS)
         service.words.put_nowait(b"before")
         assert await stream.read() == b"before"
         renewed(kits, "server")
@@ -227,7 +229,7 @@ def test_a_name_outside_the_federation_is_refused_in_every_service(kits: Path) -
     stranger = Kit(a, FEDERATION, "zebra", *pem, made.not_valid_after_utc)
 
     async def trial(service: Service, channel: Channel) -> None:
-        error = await refusal(channel.unary_unary("/test/ask")(b"x", timeout=10))
+        error = await refusal(channel.unary_unary("/test/ask")(b"x", timeout=SECONDS))
         assert isinstance(error, WrongSender)
         assert "zebra is not in the roster of trial" in str(error)
 

@@ -102,3 +102,48 @@ def test_the_check_finds_names_that_are_gone() -> None:
         "NoSuchThing",
         "at_all",
     }
+
+
+# --- what tests cite ---------------------------------------------------------------------------------------------------
+
+_CITED = re.compile(r"(docs/[\w-]+\.md),\s+Sections? (\d\w*)(?: and (\d\w*))?")
+_ELSEWHERE = re.compile(
+    r"\b(?:DESIGN|SEALED)\.md|\bAppendix [A-Z]|\bTheorem \d|\bSection \d"
+)  # of texts that are not here
+_STANDARD = re.compile(r"RFC \d+,\s+Section \d+")
+
+
+def cited(text: str) -> set[tuple[str, str]]:
+    return {(page, number) for page, *numbers in _CITED.findall(text) for number in numbers if number}
+
+
+def cites_elsewhere(text: str) -> bool:
+    return bool(_ELSEWHERE.search(_STANDARD.sub("", _CITED.sub("", text))))
+
+
+def is_section(page: str, number: str) -> bool:
+    return (ROOT / page).is_file() and f"\n## {number}. " in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_what_tests_cite_is_in_the_repository() -> None:
+    texts = {
+        path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)
+    }
+    found = {reference for text in texts.values() for reference in cited(text)}
+    assert len(found) > 10
+    assert sorted(reference for reference in found if not is_section(*reference)) == []
+    assert sorted(str(path) for path, text in texts.items() if cites_elsewhere(text)) == []
+
+
+def test_the_check_finds_what_is_not_in_the_repository() -> None:
+    assert cited("see docs/sealed.md, Section 2 and docs/protocol.md,\n    Sections 2a and 99") == {
+        ("docs/sealed.md", "2"),
+        ("docs/protocol.md", "2a"),
+        ("docs/protocol.md", "99"),
+    }
+    assert is_section("docs/protocol.md", "2a")
+    assert not is_section("docs/protocol.md", "99")
+    assert not is_section("docs/gone.md", "1")
+    for text in ("DESIGN.md, step 5", "Section 4.1: α", "Theorem 1", "Appendix A"):
+        assert cites_elsewhere(text)
+    assert not cites_elsewhere("docs/sealed.md, Section 2; RFC 7748, Section 7")

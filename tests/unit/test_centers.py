@@ -1,4 +1,4 @@
-"""Opening the centres, the mathematics (paper, Section 6): ℓ+t values give the exact sums, fewer give nothing."""
+"""Opening the centres, the mathematics (docs/protocol.md, Section 4): ℓ+t values give the exact sums, fewer give nothing."""
 
 from __future__ import annotations
 

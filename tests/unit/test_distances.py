@@ -43,7 +43,8 @@ def uniform_shape(field: Field, rows: int, columns: tuple[int, ...]) -> Shape:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("length", [1, 3, 8190, 8192, 9000])
 def test_an_upload_is_its_definition(length: int, weighted: bool) -> None:
-    """Section 4.1: d̃_{i,h,j} = ‖Σ_{S_h} x̃ − |S_h|·x̃_i‖², in Python integers; residues at the edge for long shares."""
+    """docs/protocol.md, Section 3: d̃_{i,h,j} = ‖Σ_{S_h} x̃ − |S_h|·x̃_i‖², in Python integers; residues at the edge for
+    long shares."""
     field = Field.of(2)
     pick = np.random.default_rng(length)
     shares = np.stack([np.where(pick.random((5, length)) < 0.5, p // 2, -(p // 2)) for p in field.primes]).astype(float)
@@ -81,7 +82,7 @@ def test_moving_step_by_step_is_starting_afresh(steps: list[list[int]]) -> None:
 
 
 def test_columns_of_unchanged_clusters_stay_the_same() -> None:
-    """DESIGN.md: "columns of unchanged clusters not sent again" is sound because they would be identical."""
+    """docs/protocol.md, Section 3: columns of unchanged clusters need not be sent again, because they would be identical."""
     code = Code(Field.of(2), 3, 1, 1)
     clusters = CodedClusters(coded_client(code, np.arange(24).reshape(8, 3), 0), 3)
     clusters.assign(np.array([0, 0, 1, 1, 2, 2, 2, 1], dtype=np.int32))

@@ -73,6 +73,6 @@ def test_a_folder_of_our_name_does_not_hide_the_package(tmp_path: Path) -> None:
     (tmp_path / "secfc" / "docs").mkdir(parents=True)
     code = "import secfc, secfc_client.cli, secfc_server; print(secfc.__version__)"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")

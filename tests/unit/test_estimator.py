@@ -60,6 +60,13 @@ def test_automatic_bound_and_precision_follow_the_scale_of_the_data(scale: float
     assert adjusted_rand_score(truth, SecureKMeans(2, random_state=0).fit(X * scale).labels_) == 1.0
 
 
+def test_candidates_are_those_of_scikit_learn_unless_said_otherwise() -> None:
+    """2 + ⌊ln k⌋ by default; 1 is plain k-means++, which starts elsewhere."""
+    X, _ = make_blobs(60, n_features=2, centers=6, cluster_std=3.0, random_state=3)
+    fitted = {c: SecureKMeans(6, candidates=c, random_state=1).fit(X) for c in (None, 3, 1)}
+    assert fitted[None].labels_.tolist() == fitted[3].labels_.tolist() != fitted[1].labels_.tolist()
+
+
 def test_constant_zero_data_and_one_cluster() -> None:
     model = SecureKMeans(1).fit(np.zeros((4, 2)))
     assert model.labels_.tolist() == [0, 0, 0, 0]
@@ -76,6 +83,10 @@ def test_impossible_parameters_say_what_fits() -> None:
         SecureKMeans(2, n_clients=4, privacy=2).fit(np.eye(4))
     with pytest.raises(InvalidInput, match="seeding must be"):
         SecureKMeans(2, seeding="forgy").fit(np.eye(4))
+    with pytest.raises(InvalidInput, match="candidates must be a whole number from 1"):
+        SecureKMeans(2, candidates=0).fit(np.eye(4))
+    with pytest.raises(InvalidInput, match="candidates is for seeding = 'k-means\\+\\+' alone"):
+        SecureKMeans(2, candidates=2, seeding="random").fit(np.eye(4))
     with pytest.raises(InvalidInput, match="raise n_clients"):
         SecureKMeans(2, n_clients=3).fit(np.eye(4), groups=[1, 2, 3, 4])
 

@@ -163,6 +163,15 @@ def test_missing_key_is_named(key: str) -> None:
             "uploads: must be one of sealed, masked, open, not 'secret'",
         ),
         ("k = 3", "k = 3\nseeding = []", "seeding: must be one of k-means++, random, separation"),
+        ("k = 3", "k = 3\ncandidates = 0", "candidates: must be a whole number from 1 to 64, not 0"),
+        ("k = 3", "k = 3\ncandidates = 65", "candidates: must be a whole number from 1 to 64, not 65"),
+        ("k = 3", 'k = 3\ncandidates = "2"', "candidates: must be a whole number from 1 to 64"),
+        (
+            "k = 3",
+            'k = 3\ncandidates = 2\nseeding = "random"',
+            'candidates needs seeding = "k-means++"; leave candidates out',
+        ),
+        ("k = 3", 'k = 3\ncandidates = 1\nseeding = "separation"', 'candidates needs seeding = "k-means++"'),
         ('"trial"', '"Trial"', "name: 'Trial' must be a-z"),
         ('"trial"', '"-trial"', "name:"),
         ('"trial"', '"trial-"', "name:"),
@@ -345,6 +354,7 @@ def any_job(draw: st.DrawFn) -> Job:
     columns = draw(st.none() | st.lists(printable, min_size=1, max_size=5, unique=True).map(tuple))
     membership = draw(st.sampled_from(["public", "private"]))
     private = membership == "private"
+    seeding = draw(st.sampled_from(["k-means++", "random", "separation"]))
     return Job(
         k=draw(counts),
         features=len(columns) if columns else draw(counts),
@@ -353,7 +363,8 @@ def any_job(draw: st.DrawFn) -> Job:
         precision=draw(st.integers(-60, 60)),
         max_rows=draw(counts),
         max_rounds=draw(counts),
-        seeding=draw(st.sampled_from(["k-means++", "random", "separation"])),
+        seeding=seeding,
+        candidates=draw(st.none() | st.integers(1, 64)) if seeding == "k-means++" else None,
         segments=draw(st.none() | counts),
         membership=membership,
         ids=draw(st.sampled_from(["fresh", "linked"])) if private else "fresh",

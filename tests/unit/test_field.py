@@ -99,7 +99,7 @@ def test_crt_round_trip_at_the_edges(lanes: int) -> None:
 @calm
 @given(st.integers(1, 6), st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1, max_size=9))
 def test_from_ints_of_int64(lanes: int, values: list[int]) -> None:
-    """Appendix A, eq. 4: a negative number becomes q + x."""
+    """docs/protocol.md, Section 1: a negative number becomes q + x."""
     field = Field.of(lanes)
     array = np.array(values, dtype=np.int64)
     assert field.to_ints(field.from_ints(array)).tolist() == [v % field.modulus for v in values]

@@ -1,4 +1,4 @@
-"""Appendix A: quantisation, and errors that name the row and the column."""
+"""docs/protocol.md, Section 1: quantisation, and errors that name the row and the column."""
 
 from __future__ import annotations
 

@@ -68,13 +68,13 @@ def chosen(*rows: int) -> Labels:
 # --- an honest server ----------------------------------------------------------------------------------------------------
 
 
-def honest(start: str, seed: int, forget_at: set[int]) -> Iterator[Question]:
+def honest(start: str, seed: int, forget_at: set[int], candidates: int) -> Iterator[Question]:
     """Every question of a job; at the given numbers the server is restarted after it asked once."""
     rows = np.concatenate(deal(seed, [8, 9, 7], FEATURES, spread=4))
     field = plan_of(make_federation(3, features=FEATURES, seeding=start)).field
 
     def begin() -> Clustering:
-        return Clustering(ROWS, K, start=start, coins=Coins(bytes([seed])))
+        return Clustering(ROWS, K, start=start, coins=Coins(bytes([seed])), candidates=candidates)
 
     machine, distances = begin(), Distances(field, ROWS, K)
     while machine.step is not Step.DONE:
@@ -84,6 +84,7 @@ def honest(start: str, seed: int, forget_at: set[int]) -> Iterator[Question]:
             machine.resume(state)
         question = machine.question
         yield question
+        distances.resize(len(question.sizes))
         decode(question, rows, distances)
         machine.absorb(solve(question, distances))
 
@@ -100,20 +101,24 @@ def decode(question: Question, rows: Rows, distances: Distances) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    start=st.sampled_from(["k-means++", "random", "separation"]),
+    start=st.sampled_from([("k-means++", 1), ("k-means++", 3), ("k-means++", 9), ("random", 1), ("separation", 1)]),
     seed=st.integers(0, 60),
     forget_at=st.sets(st.integers(1, 12), max_size=4),
     restart_at=st.sets(st.integers(1, 12), max_size=4),
 )
-def test_an_honest_server_is_never_refused(start: str, seed: int, forget_at: set[int], restart_at: set[int]) -> None:
-    """Restarts of the server, and of the client that keeps `kept`; the meter is that of all requests."""
-    mine, meter = guard(start), Leakage(ROWS, FEATURES)
-    for attempt, request in enumerate(honest(start, seed, forget_at), start=1):
+def test_an_honest_server_is_never_refused(
+    start: tuple[str, int], seed: int, forget_at: set[int], restart_at: set[int]
+) -> None:
+    """Restarts of the server, and of the client that keeps `kept`; the meter is that of all requests, candidates included."""
+    seeding, candidates = start
+    agreed = {"candidates": candidates} if seeding == "k-means++" else {}
+    mine, meter = guard(seeding, **agreed), Leakage(ROWS, FEATURES)
+    for attempt, request in enumerate(honest(seeding, seed, forget_at, candidates), start=1):
         asked = ask(request.number, request.labels, request.columns, attempt)
         admit(mine, asked, request.labels)
         meter = meter.after(request.labels, request.columns)
         if request.number in restart_at:
-            mine = guard(start, kept=mine.kept())
+            mine = guard(seeding, kept=mine.kept(), **agreed)
         admit(mine, asked, request.labels)
         assert mine.leakage is not None
         assert mine.leakage.count == meter.count
@@ -189,22 +194,50 @@ def twice(row: int, other: int) -> Labels:
 )
 def test_the_second_request_of_the_seeding_knows_two_rows(labels: Labels, columns: tuple[int, ...]) -> None:
     words = "must know 2 single rows and nothing else|newest row are asked for"
-    refused(guard("k-means++"), ask(2, labels, columns), labels, Malformed, words)
+    refused(guard("k-means++", candidates=1), ask(2, labels, columns), labels, Malformed, words)
 
 
 def test_the_seeding_grows_by_one_and_exchanges_nothing() -> None:
-    one = guard("k-means++")
+    one = guard("k-means++", candidates=1)
     admit(one, ask(1, chosen(7)), chosen(7))
     refused(one, ask(2, chosen(8, 9), (1,)), chosen(8, 9), OutOfTurn, "exchanges rows")
     refused(one, ask(2, chosen(9, 7), (1,)), chosen(9, 7), OutOfTurn, "exchanges rows")
     admit(one, ask(2, chosen(7, 9), (1,)), chosen(7, 9))
-    restarted = guard("k-means++", kept=one.kept())
+    restarted = guard("k-means++", kept=one.kept(), candidates=1)
     for mine in (one, restarted):
         refused(mine, ask(3, chosen(7, 8, 9), (2,)), chosen(7, 8, 9), OutOfTurn, "exchanges rows")
         refused(
             mine, ask(3, chosen(7, 9, 8), (0, 2)), chosen(7, 9, 8), Malformed, "newest row are asked for, or to all"
         )
         admit(mine, ask(3, chosen(7, 9, 8), (2,)), chosen(7, 9, 8))
+
+
+def test_a_seed_is_one_of_the_candidates_asked_for_before() -> None:
+    """Two candidates a seed: else the server could ask for distances to rows as it likes."""
+    one = guard("k-means++", candidates=2)
+    refused(one, ask(1, chosen(7, 8)), chosen(7, 8), Malformed, "request 1 of the seeding must know 1 single rows")
+    admit(one, ask(1, chosen(7)), chosen(7))
+    four = chosen(7, 1, 2, 3)
+    refused(one, ask(2, four, (1, 2, 3)), four, Malformed, "request 2 of the seeding must know 2 to 3 single rows")
+    two = chosen(7, 9, 4)
+    refused(one, ask(2, two, (1,)), two, Malformed, "newest row are asked for, or to all")
+    admit(one, ask(2, two, (1, 2)), two)
+    for mine in (one, guard("k-means++", kept=one.kept(), candidates=2)):
+        admit(mine, ask(2, two, (0, 1, 2), attempt=2), two)  # a restarted server
+        for wrong in (chosen(7, 5, 1, 2), chosen(9, 7, 1, 2), chosen(4, 9, 1, 2)):
+            refused(mine, ask(3, wrong, (2, 3)), wrong, OutOfTurn, "exchanges rows")
+        admit(mine, ask(3, chosen(7, 4, 9, 2), (2, 3)), chosen(7, 4, 9, 2))  # a loser may be drawn again
+    beyond = partition()
+    beyond[0] = K
+    refused(one, ask(K + 1, beyond), beyond, Malformed, "names a cluster beyond 2")
+
+
+def test_candidates_that_were_not_seen_are_all_counted() -> None:
+    one = guard("k-means++", candidates=2)
+    admit(one, ask(1, chosen(3)), chosen(3))
+    assert one.leakage is not None
+    one.finish(K + 1)  # the other requests of the seeding
+    assert one.leakage.count == 2 * (K - 1)
 
 
 # --- the policy ----------------------------------------------------------------------------------------------------------
@@ -255,12 +288,12 @@ def test_requests_that_were_not_seen_are_counted_at_their_most() -> None:
 
 
 def test_requests_missed_at_the_end_are_counted_once() -> None:
-    one = guard("k-means++")
+    one = guard("k-means++", candidates=1)
     admit(one, ask(2, chosen(3, 4), (1,)), chosen(3, 4))
     assert one.leakage is not None
     assert one.leakage.count == 1
     one.finish(K + 2)  # a seed and one partition were not seen
-    for mine in (one, guard("k-means++", kept=one.kept())):
+    for mine in (one, guard("k-means++", kept=one.kept(), candidates=1)):
         mine.finish(K + 2)
         assert mine.leakage is not None
         assert mine.leakage.count == 1 + 1 + K

@@ -18,7 +18,7 @@ CODES = [(3, 1, 1), (5, 1, 2), (7, 2, 2), (9, 3, 2), (16, 3, 5), (3, 2, 0)]
 
 @pytest.mark.parametrize(("n", "segments", "privacy"), CODES)
 def test_points_are_distinct_disjoint_and_not_consecutive(n: int, segments: int, privacy: int) -> None:
-    """Section 4.1: α pairwise distinct, β distinct, {β} ∩ {α} = ∅; ours are pseudo-random, too."""
+    """docs/protocol.md, Section 2: α pairwise distinct, β distinct, {β} ∩ {α} = ∅; ours are pseudo-random, too."""
     code = Code(Field.of(6), n, segments, privacy)
     seen = []
     for p, alphas, betas in zip(code.field.primes, code.alphas, code.betas, strict=True):
@@ -63,7 +63,8 @@ def test_encoding_matrix_is_equation_2(n: int, segments: int, privacy: int) -> N
 
 @pytest.mark.parametrize(("n", "segments", "privacy"), CODES)
 def test_weights_fold_interpolation_and_evaluation(n: int, segments: int, privacy: int) -> None:
-    """Section 4.1: d′ = Σ_u φ(β_u) from R = 2ℓ+2t−1 values of φ, of degree 2(ℓ+t−1), in any order of responders."""
+    """docs/protocol.md, Section 3: d′ = Σ_u φ(β_u) from R = 2ℓ+2t−1 values of φ, of degree 2(ℓ+t−1), in any order of
+    responders."""
     import galois
 
     code = Code(Field.of(2), n, segments, privacy)

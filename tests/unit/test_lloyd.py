@@ -56,7 +56,7 @@ def tables(draw: st.DrawFn) -> tuple[Field, list[list[int]], list[int]]:
 @calm
 @given(tables())
 def test_nearest_is_exact(case: tuple[Field, list[list[int]], list[int]]) -> None:
-    """DESIGN.md, step 5: nearest by d′/|S|², ties to the lowest index, |S| = 0 is never compared."""
+    """docs/protocol.md, Section 3: nearest by d′/|S|², ties to the lowest index, |S| = 0 is never compared."""
     field, table, sizes = case
     got = lloyd.nearest(told(field, table), np.array(sizes))
     assert got.tolist() == reference.nearest(exact(table, sizes))
@@ -135,9 +135,8 @@ def test_separation_keeps_a_cluster_that_nothing_fits() -> None:
 
 def test_draws_follow_the_weights() -> None:
     """A row is drawn with probability D²/ΣD², and one with D² = 0 never."""
-    distances = told(Field.of(2), [[0], [1], [0], [3], [6]])
-    closest, chosen = np.zeros(5, dtype=np.int32), np.array([True, False, False, False, False])
-    counts = Counter(seeding.draw(distances, closest, chosen, Coins(b"%d" % i), "x") for i in range(2000))
+    squares = told(Field.of(2), [[0], [1], [0], [3], [6]]).digits[:, :, 0]
+    counts = Counter(row for i in range(2000) for row in seeding.draw(Field.of(2), squares, Coins(b"%d" % i), ["x"]))
     assert set(counts) == {1, 3, 4}
     assert 140 < counts[1] < 260
     assert 530 < counts[3] < 670
@@ -147,20 +146,22 @@ def test_draws_follow_the_weights() -> None:
 def test_draws_over_several_blocks_are_a_plain_walk() -> None:
     field = Field.of(3)
     weights = [(i * i * 977) % 5003 * field.primes[0] for i in range(2500)]
-    distances = told(field, [[w] for w in weights])
-    closest, chosen = np.zeros(2500, dtype=np.int32), np.zeros(2500, dtype=np.bool_)
+    squares = told(field, [[w] for w in weights]).digits[:, :, 0]
     for seed in range(25):
-        coins = Coins(b"%d" % seed)
-        point, row = coins.below("x", 1 << 64) * sum(weights) >> 64, 0
-        while point >= weights[row]:
-            point, row = point - weights[row], row + 1
-        assert seeding.draw(distances, closest, chosen, coins, "x") == row
+        coins, rows = Coins(b"%d" % seed), []
+        for label in ("x", "y"):
+            point, row = coins.below(label, 1 << 64) * sum(weights) >> 64, 0
+            while point >= weights[row]:
+                point, row = point - weights[row], row + 1
+            rows.append(row)
+        assert seeding.draw(field, squares, coins, ["x", "y"]) == rows
 
 
 def test_no_distance_left_takes_the_lowest_row_not_chosen() -> None:
-    distances = told(Field.of(1), [[0], [0], [0]])
-    chosen = np.array([True, False, False])
-    assert seeding.draw(distances, np.zeros(3, dtype=np.int32), chosen, Coins(b""), "x") == 1
+    squares = told(Field.of(1), [[0], [0], [0]]).digits[:, :, 0]
+    assert seeding.draw(Field.of(1), squares, Coins(b""), ["x", "y"]) == []
+    following = seeding.choose(np.array([0, -1, -1], dtype=np.int32), 0, 0, [])
+    assert following.tolist() == [0, 1, -1]
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -177,6 +178,7 @@ class Teller:
     def answer(self, machine: Clustering) -> lloyd.Progress:
         request = machine.question
         self.asked.append(request.columns)
+        self.distances.resize(len(request.sizes))
         for h in request.columns:
             column = told(self.field, [[v] for v in reference.scaled(self.rows, request.labels.tolist(), h)])
             self.distances.digits[:, :, h] = column.digits[:, :, 0]
@@ -231,6 +233,56 @@ def test_a_request_does_not_change_when_the_machine_goes_on() -> None:
         assert (request.labels == labels).all(), f"request {request.number} was changed"
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=6, max_size=14),
+    k=st.integers(1, 6),
+    candidates=st.integers(1, 5),
+    seed=st.integers(0, 1000),
+    restarts=st.sets(st.integers(1, 9)),
+)
+def test_greedy_seeds_are_the_references(
+    rows: list[tuple[int, ...]], k: int, candidates: int, seed: int, restarts: set[int]
+) -> None:
+    """The best of several candidates per seed, ties to the first, in one request per seed; a restarted server asks for all
+    that it needs and chooses the same. Small values make ties, duplicates and ΣD² = 0."""
+
+    def begin() -> Clustering:
+        return Clustering(len(rows), k, coins=Coins(b"%d" % seed), candidates=candidates)
+
+    teller, machine, found, seeds = Teller(rows, k), begin(), [], []
+    while machine.step is not Step.DONE:
+        if machine.number in restarts:
+            state, machine = machine.state(), begin()
+            machine.resume(state)
+            teller.distances.digits[:] = 99999
+        step, settled = machine.step, machine.question.settled
+        teller.answer(machine)
+        if step is Step.LLOYD:
+            found.append(machine.labels.tolist())
+        elif machine.step is Step.SEED:
+            seeds = seeding.chosen_rows(machine.labels)[: settled + 1]
+    steps = reference.run(rows, k, "k-means++", Coins(b"%d" % seed), tries=candidates)
+    assert found == [step.labels for step in steps if step.phase == "lloyd"]
+    assert [step.phase for step in steps].count("seed") == k == len(teller.asked) - len(found)
+    if k > 1:
+        labels = list(reference.draws(rows, k, Coins(b"%d" % seed), tries=candidates))[k - 2]
+        assert seeds == [labels.index(c) for c in range(k - 1)]
+    assert all(len(columns) <= candidates for columns in teller.asked[:k]) or restarts
+
+
+def test_the_least_total_wins_and_ties_go_to_the_first() -> None:
+    field = Field.of(3)
+    big = field.primes[0] * field.primes[1]
+    squares = told(field, [[5], [big + 7], [big]]).digits[:, :, 0]
+    columns = [[5, big + 7, big], [9, big, big + 1], [0, big + 6, big], [0, big + 6, big]]
+    digits = [told(field, [[v] for v in column]).digits[:, :, 0] for column in columns]
+    winner, left = seeding.least(field, squares, digits)
+    assert winner == 1  # 5 + big + big, one less than the third leaves
+    assert (left == told(field, [[5], [big], [big]]).digits[:, :, 0]).all()
+    assert seeding.least(field, squares, digits[2:])[0] == 0
+
+
 def test_max_rounds_ends_a_clustering() -> None:
     teller, machine = Teller(ROWS, 4), Clustering(30, 4, coins=Coins(b"s"), max_rounds=1, start="random")
     teller.answer(machine)
@@ -242,7 +294,7 @@ def test_max_rounds_ends_a_clustering() -> None:
 
 
 def test_the_loss_never_grows() -> None:
-    """Section 3.1: Lloyd's alternation does not increase eq. 1's loss."""
+    """docs/protocol.md, Section 3: the inertia cannot rise with true distances."""
     teller, machine = Teller(ROWS, 5), Clustering(30, 5, coins=Coins(b"q"), start="random")
     losses = []
     while machine.step is not Step.DONE:
@@ -288,6 +340,7 @@ def test_distances_with_which_the_inertia_rises_end_the_job() -> None:
         ({"clusters": 0}, InvalidInput, "at least 1"),
         ({"clusters": -2}, InvalidInput, "at least 1"),
         ({"max_rounds": 0}, InvalidInput, "at least 1"),
+        ({"candidates": 0}, InvalidInput, "at least 1"),
         ({"clusters": 9}, DataError, "4 rows cannot make 9 clusters; lower k or bring more rows"),
         ({"rows": 0}, DataError, "0 rows cannot make"),
         ({"start": "magic"}, InvalidInput, "seeding must be one of k-means\\+\\+, random, separation, not 'magic'"),

@@ -33,8 +33,8 @@ def connected(graph: dict[int, list[int]], left: set[int]) -> bool:
 
 @pytest.mark.parametrize("privacy", range(1, 7))
 def test_the_graph_is_hararys(privacy: int) -> None:
-    """DESIGN.md: "a (t+1)-connected (Harary) graph of the responders, so t+1 streams each (one client has t+2 when t is
-    even)". Connectivity by removing every t nodes, for up to 9 responders."""
+    """docs/protocol.md, Section 3: a (t+1)-connected graph of the responders, so t+1 streams each (one client has t+2 when
+    t is even). Connectivity by removing every t nodes, for up to 9 responders."""
     for responders in range(2 * privacy + 1, 2 * privacy + 12, 2):
         graph = {i: neighbours(i, responders, privacy) for i in range(responders)}
         for i, near in graph.items():

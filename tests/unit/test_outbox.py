@@ -149,6 +149,20 @@ def test_shares_take_turns_and_small_messages_do_not_wait_for_them(outbox: Outbo
     assert due(outbox, 1.0) == [bulk[BULK_AT_ONCE + 1]], "one that waits leaves its turn to others"
 
 
+def test_who_takes_no_shares_is_told_from_the_first_try_or_the_last_progress(outbox: Outbox) -> None:
+    away, slow, _ = bulk = [parcel(f"c{j}", Kind.SHARES) for j in range(3)]
+    for send in (*bulk, DONE):
+        outbox.post(send, 0.0)
+    due(outbox, 5.0)
+    assert outbox.stuck(99.0) == [], "they are under way, or have not had their turn"
+    for send, progressed in ((away, False), (slow, True), (DONE, False)):
+        outbox.unsent(send, DOWN, progressed, 50.0)
+    assert (outbox.stuck(5.0), outbox.stuck(6.0), outbox.stuck(51.0)) == ([], ["c0"], ["c0", "c1"])
+    due(outbox, 60.0)
+    outbox.sent(away)
+    assert outbox.stuck(51.0) == []
+
+
 def test_links_are_told_when_they_break_change_and_are_back(outbox: Outbox) -> None:
     send = parcel()
     outbox.post(send, 0.0)

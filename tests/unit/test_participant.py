@@ -118,7 +118,7 @@ def meet(agreed: Any = FEDERATION) -> list[Client]:
     for client in clients:
         assert client.machine.phase is Phase.ROUNDS
         vars(client.site.guard)["_check_first"] = lambda request: None
-    assert len({client.said(messages.Held)[0].digest for client in clients}) == 1
+    assert len({client.said(messages.Held)[0].share_sets_digest for client in clients}) == 1
     return clients
 
 
@@ -151,15 +151,15 @@ def me() -> Client:
 
 
 def refused(client: Client, event: messages.Event, error: type[PeerError], words: str) -> None:
-    """What no honest server says ends the client: it says why, and nothing else leaves."""
-    before = len(client.sent)
+    """What no honest server says ends the client: it says why, nothing else leaves, and nothing of it is kept."""
+    before, kept = len(client.sent), dict(client.kept)
     client.hear(event)
     assert client.machine.ended is not None
     failure = client.machine.ended.error
     assert type(failure) is error
     assert re.search(words, str(failure)), str(failure)
     assert [type(send.message) for send in client.sent[before:]] in ([messages.Stopped], [messages.Refused])
-    assert not client.parcels(Kind.UPLOAD)[before:]
+    assert client.kept == kept
 
 
 def piece(labels: Labels, version: int = 1) -> messages.Piece:

@@ -27,7 +27,8 @@ def wish(**changes: object) -> Wishes:
 @settings(deadline=None)
 @given(st.integers(1, 40), st.integers(0, 12), st.integers(0, 5), st.integers(0, 4), st.integers(1, 30), st.booleans())
 def test_theorem_1_decides(n: int, t: int, dropouts: int, liars: int, d: int, masked: bool) -> None:
-    """Theorem 1: 2t + 2ℓ − 1 ≤ n, here with what dropouts and liars take; the largest ℓ is as good as any."""
+    """docs/protocol.md, Section 2: 2t + 2ℓ − 1 ≤ n, here with what dropouts and liars take; the largest ℓ is as good as
+    any."""
     masked = masked and t > 0 and not liars
     wishes = wish(
         clients=n, privacy=t, dropouts=dropouts, liars=liars, features=d, uploads="masked" if masked else "open"
@@ -120,7 +121,7 @@ def test_other_refusals(changes: dict[str, object], words: str) -> None:
 
 @pytest.mark.parametrize("lanes", range(1, 6))
 def test_lanes_flip_exactly_where_the_worst_case_stops_fitting(lanes: int) -> None:
-    """Appendix A: m²·d·(2η)² < Q. One step more of the bound, or one row more, takes one more lane."""
+    """docs/protocol.md, Section 1: m²·d·(2η)² < Q. One step more of the bound, or one row more, takes one more lane."""
     q = Field.of(lanes).modulus
     for d, m in [(1, 3), (4, 100), (7, 12)]:
         eta = isqrt((q - 1) // (m * m * d)) // 2

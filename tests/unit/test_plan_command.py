@@ -214,7 +214,7 @@ def test_as_a_process(options: tuple[str, ...]) -> None:
         [sys.executable, "-c", program, *options],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env=os.environ | {"PYTHONIOENCODING": "utf-8"},
         check=False,
     )

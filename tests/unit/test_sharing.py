@@ -1,4 +1,4 @@
-"""Secure data sharing (Section 4.1): shares are values of the polynomial of eq. 2, and can be made again."""
+"""Secure data sharing (docs/protocol.md, Section 2): shares are values of one polynomial, and can be made again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def recovered(code: Code, rows: np.ndarray, clients: list[int]) -> np.ndarray:
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(st.integers(1, 3), st.integers(0, 3), st.integers(1, 7), st.integers(0, 5), st.integers(1, 4), st.data())
 def test_any_l_plus_t_shares_give_the_row_back(l: int, t: int, d: int, m: int, lanes: int, data: st.DataObject) -> None:  # noqa: E741
-    """Section 4.1: f_i(β_u) = x_{i,u}; f_i has degree ℓ+t−1. Rows are padded with zeros to ℓ·⌈d/ℓ⌉."""
+    """docs/protocol.md, Section 2: f_i(β_u) = x_{i,u}; f_i has degree ℓ+t−1. Rows are padded with zeros to ℓ·⌈d/ℓ⌉."""
     n = data.draw(st.integers(l + t, 9))
     pick = np.random.default_rng(data.draw(st.integers(0, 99)))
     rows = pick.integers(-1000, 1001, size=(m, d))
@@ -60,7 +60,8 @@ def test_shares_are_values_at_alpha_by_galois() -> None:
 
 
 def test_shares_are_made_again_byte_for_byte() -> None:
-    """DESIGN.md: "a restart can never mix two polynomials": the seed is all there is, in any order of receivers."""
+    """docs/protocol.md, Section 2: a restart can never mix two polynomials; the seed is all there is, in any order of
+    receivers."""
     code = Code(Field.of(3), 5, 2, 1)
     rows = np.arange(40).reshape(10, 4)
     whole = ShareSet(code, rows, SEED).shares(range(5))

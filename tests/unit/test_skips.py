@@ -35,7 +35,7 @@ def test_skips_fail_in_ci_only(tmp_path: Path, setting: str, code: int) -> None:
     (tmp_path / "test_skips.py").write_text(SKIPS)
     call = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
     environment = os.environ | {"CI": setting}
-    done = subprocess.run(call, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env=environment)
+    done = subprocess.run(call, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path, env=environment)
     assert done.returncode == code, done.stdout
     if code:
         assert all(f"by a {how}" in done.stdout for how in ("mark", "call", "fixture"))

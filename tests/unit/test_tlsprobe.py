@@ -22,31 +22,10 @@ from secfc.pki import kit
 from secfc.pki.kit import Finding, Kit
 from secfc.pki.probe import probe
 from secfc.pki.provision import Authority, certificate_pem, issue_certificate, make_key, private_pem, provision
+from tests.unit.test_kit import FEDERATION
 
-FEDERATION = federations.parse(
-    """
-name = "trial"
-privacy = 1
-
-[job]
-k = 2
-max_rows = 10
-features = 2
-bound = 1
-precision = 8
-[server]
-address = "127.0.0.1:7000"
-[[client]]
-name = "a"
-address = "127.0.0.1:7001"
-[[client]]
-name = "b"
-address = "127.0.0.1:7002"
-""",
-    "federation.toml",
-)
 NOW = datetime.now(UTC)
-PATIENCE = 20.0  # only ever waited for in full when a test fails
+PATIENCE = 120.0  # only ever waited for in full when a test fails
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # an empty HTTP/2 SETTINGS frame: what a server says first
 
 

@@ -1,4 +1,4 @@
-"""Row IDs, sums that are opened, and the private set union (Section 5: "private ID alignment")."""
+"""Row IDs, sums that are opened, and the private set union (docs/protocol.md, Section 2a)."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from secfc.agreement import toml
 from secfc.errors import ConfigError
+from secfc.kmeans.candidates import MOST_CANDIDATES, candidates_per_seed
 
 SEEDINGS = ("k-means++", "random", "separation")
 MEMBERSHIPS = ("public", "private")
@@ -24,7 +25,7 @@ SMALLEST = 11  # fewer rows than this are a small cell, by the norm for health d
 MOST_ROUNDS = 300
 
 KEYS = (
-    *("k", "features", "bound", "precision", "max_rows", "max_rounds", "seeding", "segments"),
+    *("k", "features", "bound", "precision", "max_rows", "max_rounds", "seeding", "candidates", "segments"),
     *("membership", "ids", "centers", "centers_smallest", "seed"),
 )
 
@@ -41,12 +42,18 @@ class Job:
     feature_names: tuple[str, ...] | None = None
     max_rounds: int = MOST_ROUNDS  # of Lloyd
     seeding: str = SEEDINGS[0]
+    candidates: int | None = None  # of each seed of k-means++; without it 2 + ⌊ln k⌋
     segments: int | None = None  # ℓ; without it the plan takes the largest that fits
     membership: str = MEMBERSHIPS[0]
     ids: str = IDS[0]  # how rows are named where membership is private
     centers: str = AUDIENCES[0]  # who may see the final centres: nobody, the clients, or the server as well
     centers_smallest: int = SMALLEST  # rows of a cluster, beside those of the t sites with most, to open its centre
     seed: str | None = None  # fixes the start, to repeat a run; without it the clients toss coins
+
+    @property
+    def seed_candidates(self) -> int:
+        """How many rows each seed is chosen from."""
+        return candidates_per_seed(self.k, self.seeding, self.candidates)
 
     def digest(self) -> bytes:
         """SHA-256 of the content: spacing, comments and key order do not matter."""
@@ -73,6 +80,7 @@ def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Jo
         max_rows=table.integer("max_rows", 1),
         max_rounds=table.integer("max_rounds", 1, default=MOST_ROUNDS),
         seeding=table.choice("seeding", SEEDINGS),
+        candidates=table.integer("candidates", 1, MOST_CANDIDATES) if "candidates" in raw else None,
         segments=table.integer("segments", 1) if "segments" in raw else None,
         membership=table.choice("membership", MEMBERSHIPS),
         ids=table.choice("ids", IDS),
@@ -101,6 +109,8 @@ def _features(table: toml.Table) -> tuple[int, tuple[str, ...] | None]:
 
 
 def _check_together(job: Job, place: str) -> None:
+    if job.candidates is not None and job.seeding != SEEDINGS[0]:
+        raise ConfigError(f'{place}candidates needs seeding = "{SEEDINGS[0]}"; leave candidates out or change seeding')
     if job.ids == "linked" and job.membership != "private":
         raise ConfigError(f'{place}ids = "linked" needs membership = "private"; leave ids out or change membership')
     if job.centers != AUDIENCES[0] and job.membership == "private":

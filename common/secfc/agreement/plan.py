@@ -27,7 +27,7 @@ from secfc.coding.field import MAX_LANES, Field, Layout, lane_primes
 from secfc.coding.lagrange import Code
 from secfc.coding.sharing import segment_length
 from secfc.errors import PlanError, RangeError
-from secfc.kmeans import fixedpoint
+from secfc.kmeans import candidates, fixedpoint
 from secfc.kmeans.distances import Shape
 from secfc.privacy import checking
 from secfc.privacy.identifiers import ID_BYTES
@@ -45,7 +45,8 @@ _WIDEST = Field.of(terms.MOST_LANES)  # in which sealed rounds can compare
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the parties agree on; `segments=None` lets the plan choose the largest ℓ that fits."""
+    """What the parties agree on; `segments=None` lets the plan choose the largest ℓ that fits, `candidates=None` takes
+    as many for each seed of k-means++ as scikit-learn draws."""
 
     clients: int
     privacy: int
@@ -60,6 +61,7 @@ class Wishes:
     segments: int | None = None
     membership: str = "public"
     seeding: str = "k-means++"
+    candidates: int | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,16 @@ class Plan:
         self.code.check_responders(responders, spare=2 * self.wishes.liars)
 
     @property
+    def candidates(self) -> int:
+        """How many rows each seed of k-means++ is chosen from."""
+        return candidates.candidates_per_seed(self.wishes.clusters, self.wishes.seeding, self.wishes.candidates)
+
+    @property
+    def slots(self) -> int:
+        """How many labels an assignment may have: clusters, and while seeding candidates."""
+        return candidates.slots(self.wishes.clusters, self.candidates)
+
+    @property
     def length(self) -> int:
         """s = ⌈d/ℓ⌉, the residues of a share in one lane."""
         return segment_length(self.wishes.features, self.segments)
@@ -137,6 +149,7 @@ class Plan:
         """The parameters as plain values."""
         wishes = {name: getattr(self.wishes, name) for name in Wishes.__dataclass_fields__}
         derived = {"segments": self.segments, "responders": self.responders, "segment_length": self.length}
+        derived["candidates"] = self.candidates
         return wishes | derived | {"lanes": self.field.lanes, "eta": self.eta, "primes": list(self.field.primes)}
 
     def cost(self) -> dict[str, int]:
@@ -149,8 +162,11 @@ class Plan:
         owned = w.max_rows if self.private else -(-w.max_rows // w.clients)
         upload = Layout.uniform(self.field, w.max_rows, w.clusters)
         residues = upload.residues
+        spare = Layout.uniform(
+            self.field, w.max_rows, self.slots - w.clusters
+        ).residues  # candidates beyond the clusters
         client = 8 * w.max_rows * (s + 2) * lanes + 8 * upload.words
-        server = 4 * residues + (4 if self.masked else 8) * residues + 8 * w.max_rows
+        server = 4 * (residues + spare) + (4 if self.masked else 8) * residues + 8 * w.max_rows
         asked = self.asked()[1]
         if w.liars:  # three random factors per row, and three sums of every column of every upload
             server += 8 * checking.COMBINATIONS * (w.max_rows + asked * upload.row_residues)
@@ -163,6 +179,7 @@ class Plan:
             "union_bytes_per_client": union["sent_by_client"],
             "union_bytes_server": union["sent_by_server"],
             "sharing_bytes_per_client": 8 * self.share_layout(owned).words * (w.clients - 1),
+            "seeding_bytes_per_client": self._seeding_bytes(),
             "round_bytes_per_client": 8 * upload.words,
             "round_bytes_server": 8 * upload.words * asked,
             "client_memory_bytes": client,
@@ -221,6 +238,18 @@ class Plan:
         server = kept + first["server_sent"] + first["server_received"] - self.responders * upload
         return {"client": first["member_sent"] - upload + first["member_received"], "server": server}
 
+    def _seeding_bytes(self) -> int:
+        """What a responder of every request uploads while seeding: the columns of all candidates."""
+        w = self.wishes
+        if w.seeding == "random":
+            return 0
+        lanes = self.field.lanes_for(self.unit)
+        if w.uploads == "sealed":
+            lanes = self.sealed(w.max_rows).seed_lanes()
+        ring = Field(self.field.primes[:lanes])
+        first, others = (Layout.uniform(ring, w.max_rows, columns).words for columns in (1, self.candidates))
+        return 8 * (first + (w.clusters - 1) * others)
+
     def _union_cost(self) -> dict[str, int]:
         """Bytes of one table for max_rows IDs. A client sends a share to every other and the sum to the server, which sends
         all IDs to everybody; none of it is there any more when the rounds begin."""
@@ -266,6 +295,7 @@ def of(federation: Federation) -> Plan:
             segments=federation.job.segments,
             membership=federation.job.membership,
             seeding=federation.job.seeding,
+            candidates=federation.job.candidates,
         )
     )
 
@@ -296,6 +326,7 @@ def _check_ranges(w: Wishes) -> None:
     if w.clusters > w.max_rows:
         raise PlanError(f"k = {w.clusters} clusters need at least as many rows, not {w.max_rows}; lower k")
     fixedpoint.scaled_bound(w.bound, w.precision)
+    candidates.candidates_per_seed(w.clusters, w.seeding, w.candidates)
     if w.uploads not in UPLOADS or w.membership not in MEMBERSHIPS:
         raise PlanError(f"uploads is one of {', '.join(UPLOADS)}; membership one of {', '.join(MEMBERSHIPS)}")
     if w.uploads != "open" and w.privacy < 1:

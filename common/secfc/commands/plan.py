@@ -37,6 +37,7 @@ from secfc.errors import PlanError
 @click.option("--liars", type=int, default=0, show_default=True, help="Wrong uploads to correct (open uploads only).")
 @click.option("--uploads", type=click.Choice(UPLOADS), default=DEFAULT, show_default=True)
 @click.option("--segments", type=int, default=None, help="Pieces a row is cut into (ℓ); default: the most that fit.")
+@click.option("--candidates", type=int, help="Rows each seed of k-means++ is chosen from; default: 2 + ⌊ln k⌋.")
 @click.option("--membership", type=click.Choice(MEMBERSHIPS), default="public", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(federation: Path | None, clients: int | None, as_json: bool, **wishes: Any) -> None:
@@ -95,6 +96,11 @@ def _parameters(made: Plan) -> Table:
     ]
     if w.uploads == "sealed":
         rows.append(("committee", f"{w.privacy + 1} clients", "t+1 of the responders compare; the server chooses them"))
+    if w.seeding == "k-means++":
+        tried = (
+            f"k-means++ chooses every seed from {made.candidates} rows" if made.candidates > 1 else "plain k-means++"
+        )
+        rows.append(("candidates", f"{made.candidates}", f"{tried}; the server learns which they are"))
     if w.liars:
         asked = f"R+2A = {made.asked()[1]} are asked"
         rows.append(("liars A", f"{w.liars}", f"wrong uploads that are found and left out; {asked}"))
@@ -113,6 +119,8 @@ def _cost(made: Plan) -> Table:
     if made.private:
         table.add_row("union of IDs, sent", size(cost["union_bytes_per_client"]), size(cost["union_bytes_server"]))
     table.add_row("sharing, sent", size(cost["sharing_bytes_per_client"]), "–")
+    if cost["seeding_bytes_per_client"]:
+        table.add_row("seeding, sent (all requests)", size(cost["seeding_bytes_per_client"]), "chosen rows")
     if made.wishes.uploads != "sealed":
         table.add_row("per round, sent (all columns)", size(cost["round_bytes_per_client"]), "labels that changed")
         table.add_row("per round, received", "labels that changed", size(cost["round_bytes_server"]))

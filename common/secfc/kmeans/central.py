@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from secfc.errors import DataError, InvalidInput
 from secfc.kmeans import empties as empty_clusters
+from secfc.kmeans.candidates import draw_labels
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.seeding import DRAW_BITS, draw_point
 
@@ -140,9 +141,7 @@ class _Draws:
     def rows(self, number: int, weights: list[int]) -> list[int]:
         """The candidates of a seed; none if ΣD² = 0."""
         total = sum(weights)
-        names = [f"k-means++ {number}"]
-        if self.candidates > 1:
-            names = [f"k-means++ {number} {q}" for q in range(self.candidates)]
+        names = draw_labels(number, self.candidates)
         return [_locate(weights, draw_point(self.coins, name, total, self.bits)) for name in names] if total else []
 
 

@@ -29,6 +29,14 @@ class Distances:
         self.field = field
         self.digits = np.zeros((field.lanes, rows, clusters), dtype=np.uint32)
 
+    def resize(self, clusters: int) -> None:
+        """Have so many columns: the first stay, others are lost or mean nothing yet."""
+        before = self.digits
+        if before.shape[2] != clusters:
+            self.digits = np.zeros((*before.shape[:2], clusters), dtype=np.uint32)
+            kept = min(before.shape[2], clusters)
+            self.digits[:, :, :kept] = before[:, :, :kept]
+
     def integers(self, columns: Sequence[int]) -> npt.NDArray[np.object_]:
         """d′ as Python integers (rows, columns): for tests and for small things."""
         total = np.zeros((self.digits.shape[1], len(columns)), dtype=object)
@@ -71,6 +79,15 @@ class Decoder:
     def responders(self) -> tuple[int, ...]:
         """Whose uploads are due."""
         return tuple(self._received)
+
+    @property
+    def passed(self) -> int:
+        """Rows that every responder has sent: all of them at the end, before it a multiple of ROW_GROUP (whole words)."""
+        layout, words = self.shape.layout, min(self._received.values())
+        if words == layout.words:
+            return layout.rows
+        rows = min(3 * words // layout.row_residues, layout.rows)  # the last word may hold more residues than there are
+        return rows - rows % parallel.ROW_GROUP
 
     def missing(self) -> list[int]:
         """Responders whose upload is not complete yet."""
@@ -119,12 +136,8 @@ class Decoder:
 
         Only columns that were asked for are written; should the attempt fail, they are asked for again.
         """
-        width = self.shape.layout.row_residues
-        rows = 3 * min(self._received.values()) // width if width else 0
-        rows = min(rows, self.shape.layout.rows)  # the last word may hold more residues than there are
-        rows -= rows % parallel.ROW_GROUP  # whole words
-        if rows - self._decoded >= parallel.block_rows(8 * width):
-            self._decode(distances, rows)
+        if self.passed - self._decoded >= parallel.block_rows(8 * self.shape.layout.row_residues):
+            self._decode(distances, self.passed)
 
     def sums(self, first: int, end: int) -> Residues:
         """The sums of rows that are there (rows, residues a row), exact and not reduced, for sealed rounds.

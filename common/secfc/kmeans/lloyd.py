@@ -14,7 +14,7 @@ In exact arithmetic the inertia never rises from one Lloyd round to the next: me
 nearest centre is the best one of a row, and a row that fills an empty cluster costs nothing there. Distances with which it
 rises are wrong, and end the job.
 
-Steps: SEED (k-means++, one column per request) → SEPARATE (if asked for) → LLOYD → MEASURE (where no round tells the inertia)
+Steps: SEED (k-means++, one seed per request) → SEPARATE (if asked for) → LLOYD → MEASURE (where no round tells the inertia)
 → DONE.
 """
 
@@ -30,6 +30,7 @@ import numpy.typing as npt
 from secfc.coding import kernels, parallel
 from secfc.errors import DataError, InvalidInput, JobFailed
 from secfc.kmeans import seeding
+from secfc.kmeans.candidates import draw_labels, slots
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.decoding import Distances
 from secfc.kmeans.distances import UNASSIGNED, Labels
@@ -52,8 +53,10 @@ class Step(Enum):
 class Question:
     """What is to be found next, from the distances of all rows to the centres of an assignment (-1: in no cluster).
 
-    SEED: `labels` with one more single row chosen by `draw`, the label of the coins; with all k rows chosen, the assignment
-    to the nearest of them. SEPARATE: the rows that fit one centre only. LLOYD: the assignment to the nearest centres.
+    SEED: the candidate of seed number `settled` that leaves the least ΣD², and a candidate of the next seed for each of
+    `draws`, labels of the coins; without draws, with all k seeds chosen, the assignment to the nearest of them. Labels
+    0 … settled−1 are the seeds chosen so far, the others candidates. SEPARATE: the rows that fit one centre only. LLOYD: the
+    assignment to the nearest centres.
     MEASURE: the inertia of the assignment as it is.
     `columns` are the clusters whose distances are not known from earlier questions.
     """
@@ -64,7 +67,8 @@ class Question:
     sizes: Sizes
     columns: tuple[int, ...]
     coins: Coins
-    draw: str = ""
+    settled: int = 0
+    draws: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -141,26 +145,39 @@ def inertia(distances: Distances, sizes: Sizes, labels: Labels) -> Fraction:
 def solve(question: Question, distances: Distances) -> Answer:
     """The answer to a question, from distances. Pre-condition: columns that are not asked for stand as they were decoded."""
     sizes = question.sizes
+    if question.step is Step.SEED:
+        return _seeded(question, distances)
     closest = nearest(distances, sizes)
-    match question.step:
-        case Step.SEED if question.draw:
-            taken = question.labels >= 0
-            row = seeding.draw(distances, closest, taken, question.coins, question.draw)
-            return Answer(_with(question.labels, row))
-        case Step.SEED:
-            return Answer(fill_empty(distances, sizes, closest))
-        case Step.SEPARATE:
-            return Answer(seeding.separate(distances, sizes, closest, question.labels))
-        case _:
-            loss = inertia(distances, sizes, closest)
-            return Answer(fill_empty(distances, sizes, closest), loss)
+    if question.step is Step.SEPARATE:
+        return Answer(seeding.separate(distances, sizes, closest, question.labels))
+    loss = inertia(distances, sizes, closest)
+    return Answer(fill_empty(distances, sizes, closest), loss)
 
 
-def _with(labels: Labels, row: int) -> Labels:
-    """The same with one more single row."""
-    labels = labels.copy()  # a question handed out keeps its own
-    labels[row] = labels.max() + 1
-    return labels
+def _seeded(question: Question, distances: Distances) -> Answer:
+    """The winner's column takes its place after those of the seeds chosen before; other candidates' columns are done with."""
+    field, digits, number = distances.field, distances.digits, question.settled
+    squares = _squares(distances, number) if number else None
+    candidates = range(number, int(question.labels.max()) + 1)
+    winner, squares = seeding.least(field, squares, [digits[:, :, h] for h in candidates])
+    digits[:, :, number] = digits[:, :, number + winner]
+    if question.draws:
+        drawn = seeding.draw(field, squares, question.coins, question.draws)
+        return Answer(seeding.choose(question.labels, number, winner, drawn))
+    closest = nearest(distances, _first(digits.shape[2], number + 1))
+    return Answer(fill_empty(distances, np.ones(number + 1, dtype=np.int64), closest))
+
+
+def _squares(distances: Distances, seeds: int) -> seeding.Digits:
+    """D² of every row to the nearest of the first clusters, each a single row."""
+    closest = nearest(distances, _first(distances.digits.shape[2], seeds))
+    squares: seeding.Digits = distances.digits[:, np.arange(len(closest)), closest]
+    return squares
+
+
+def _first(clusters: int, count: int) -> Sizes:
+    """Sizes where only the first clusters are there, with one row each."""
+    return (np.arange(clusters) < count).astype(np.int64)
 
 
 class Clustering:
@@ -175,13 +192,15 @@ class Clustering:
         coins: Coins | None = None,
         initial: Labels | None = None,
         max_rounds: int = 300,
+        candidates: int = 1,
     ) -> None:
-        if clusters < 1 or max_rounds < 1:
-            raise InvalidInput("k and max_rounds must be at least 1")
+        """`candidates` of a seed of k-means++, of which the best is taken; 1: plain k-means++."""
+        if clusters < 1 or max_rounds < 1 or candidates < 1:
+            raise InvalidInput("k, max_rounds and candidates must be at least 1")
         if rows < clusters:
             raise DataError(f"{rows} rows cannot make {clusters} clusters; lower k or bring more rows")
         self.rows, self.clusters, self.max_rounds = rows, clusters, max_rounds
-        self.start = start
+        self.start, self._candidates = start, candidates
         self.coins = coins or Coins()
         self.number = 1
         self.rounds = 0
@@ -197,12 +216,14 @@ class Clustering:
             self.labels = self.coins.integers("random start", clusters, rows)
         else:
             self.step = Step.SEED
-            self.labels = _with(self.labels, self.coins.below("k-means++ 0", rows))
-        self._stale = set(range(clusters))
+            self.labels[self.coins.below("k-means++ 0", rows)] = 0
+        self.forget()
 
     @property
     def sizes(self) -> Sizes:
-        return np.bincount(self.labels[self.labels >= 0], minlength=self.clusters)
+        """Rows of every cluster, and while seeding of every candidate."""
+        labels = slots(self.clusters, self._candidates) if self.step is Step.SEED else self.clusters
+        return np.bincount(self.labels[self.labels >= 0], minlength=labels)
 
     @property
     def question(self) -> Question:
@@ -210,21 +231,29 @@ class Clustering:
         if self.step is Step.DONE:
             raise JobFailed("the clustering is finished and asks for nothing more")
         sizes = self.sizes
-        columns = tuple(h for h in sorted(self._stale) if sizes[h] > 0)
-        return Question(self.number, self.step, self.labels, sizes, columns, self.coins, self._draw)
+        columns = tuple(h for h in np.flatnonzero(sizes).tolist() if h in self._stale)
+        return Question(self.number, self.step, self.labels, sizes, columns, self.coins, self._settled, self._draws)
 
     @property
-    def _draw(self) -> str:
-        chosen = int(self.labels.max()) + 1
-        return f"k-means++ {chosen}" if self.step is Step.SEED and chosen < self.clusters else ""
+    def _settled(self) -> int:
+        """Seeds chosen so far: every request chooses one, from the first on."""
+        return self.number - 1 if self.step is Step.SEED else 0
+
+    @property
+    def _draws(self) -> tuple[str, ...]:
+        """What the coins of the next seed's candidates are called."""
+        following = self._settled + 1
+        if self.step is not Step.SEED or following == self.clusters:
+            return ()
+        return draw_labels(following, self._candidates)
 
     def absorb(self, answer: Answer) -> Progress:
         """Advance by the answer to the question just asked."""
-        step, draw, before = self.step, self._draw, self.labels
+        step, settled, draws, before = self.step, self._settled, self._draws, self.labels
         match step:
             case Step.SEED:
                 following = Step.SEPARATE if self.start == "separation" else Step.LLOYD
-                self.labels, self.step = answer.labels, Step.SEED if draw else following
+                self.labels, self.step = answer.labels, Step.SEED if draws else following
             case Step.SEPARATE:
                 self.labels, self.step = answer.labels, Step.LLOYD
             case Step.LLOYD:
@@ -233,16 +262,24 @@ class Clustering:
                 self._inertia, self.step = answer.inertia, Step.DONE
             case Step.DONE:
                 raise JobFailed("the clustering is finished and takes no more answers")
+        self._stale = self._touched(before, settled, draws)
+        self.number += 1
+        return Progress(step, int((before != self.labels).sum()), answer.inertia)
+
+    def _touched(self, before: Labels, settled: int, draws: tuple[str, ...]) -> set[int]:
+        """The clusters whose columns are not those of the question just answered."""
+        if draws:  # the winner's column stays, under its number as a seed
+            return set(range(settled + 1, int(self.labels.max()) + 1))
+        if before.max() >= self.clusters:  # there were several candidates of the last seed: which won is not known here
+            before = np.where(before >= settled, UNASSIGNED, before)
         moved = np.flatnonzero(before != self.labels)
         touched = np.zeros(self.clusters + 1, dtype=np.bool_)  # the last stands for UNASSIGNED, which is -1
         touched[before[moved]] = touched[self.labels[moved]] = True
-        self._stale = set(np.flatnonzero(touched[:-1]).tolist())
-        self.number += 1
-        return Progress(step, len(moved), answer.inertia)
+        return set(np.flatnonzero(touched[:-1]).tolist())
 
     def forget(self) -> None:
         """The distances of earlier rounds are lost (a restart): ask for all columns again."""
-        self._stale = set(range(self.clusters))
+        self._stale = set(range(slots(self.clusters, self._candidates)))
 
     def state(self) -> State:
         """Where it stands, between two requests."""

@@ -28,6 +28,7 @@ class _Waiting:
     pause: float = FIRST_PAUSE
     under_way: bool = False
     refusals: int = 0
+    moved: float | None = None  # when it was first tried, or something of it last got through
     broken: str = field(default="")  # why it does not get through, as last told
 
 
@@ -64,8 +65,13 @@ class Outbox:
             if one.under_way or one.at > now or (_bulky(one.send) and bulk >= BULK_AT_ONCE):
                 continue
             bulk += _bulky(one.send)
-            one.under_way = True
+            one.under_way, one.moved = True, now if one.moved is None else one.moved
             out.send.append(one.send)
+
+    def stuck(self, since: float) -> list[str]:
+        """Who has taken nothing of our shares since then, however often they were tried."""
+        waits = [one for one in self._waiting.values() if _bulky(one.send) and not one.under_way]
+        return sorted({one.send.to for one in waits if one.moved is not None and one.moved < since})
 
     def sent(self, send: Send) -> bool:
         """A message was taken; False if it was given up before."""
@@ -87,7 +93,7 @@ class Outbox:
                 one.broken = str(error)
                 self._links[send.to] = one.broken
             if progressed:  # a link that breaks often, but carries something in between
-                one.pause, one.refusals = FIRST_PAUSE, 0
+                one.pause, one.refusals, one.moved = FIRST_PAUSE, 0, now
             self._again(one, now)
         elif isinstance(error, OutOfTurn) and send.patient:
             one.pause = FIRST_PAUSE

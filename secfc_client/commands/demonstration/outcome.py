@@ -37,6 +37,7 @@ def compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any
         max_rounds=made.job.max_rounds,
         empties=kind.empties,
         draw_bits=kind.draw_bits(agreed),
+        candidates=agreed.candidates,
     )
     identical = bool((labels[order] == pooled.labels).all()) and result["rounds"] == pooled.rounds
     outcome = {

@@ -57,7 +57,7 @@ class Lloyd:
 class Seed:
     """Fold the candidates of seed `number` into D², then draw for every point (κ bits each), or `finish`: open the labels.
 
-    Uploaded are the columns of the distinct candidates, each a cluster of one row, numbered as they first occur. After a
+    Uploaded are the columns of the candidates, distinct rows, each a cluster of one. After a
     new epoch the seeds chosen so far are asked again, one after the other, each as the only candidate and without points.
     """
 
@@ -67,18 +67,13 @@ class Seed:
     finish: bool = False
 
     @property
-    def rows(self) -> tuple[int, ...]:
-        """The distinct candidates: the rows of the columns."""
-        return tuple(dict.fromkeys(self.candidates))
-
-    @property
     def columns(self) -> tuple[int, ...]:
-        return tuple(range(len(self.rows)))
+        return tuple(range(len(self.candidates)))
 
     def labels(self, rows: int) -> Labels:
         """The assignment whose columns are asked for: the candidates alone, each in a cluster of its own."""
         out = np.full(rows, -1, dtype=np.int32)
-        out[list(self.rows)] = self.columns
+        out[list(self.candidates)] = self.columns
         return out
 
     def digest(self) -> bytes:
@@ -89,8 +84,7 @@ class Seed:
         return _shape(terms.field, terms.rows, dict.fromkeys(self.columns, terms.seed_lanes()))
 
     def step(self, terms: Terms) -> Step:
-        places = {row: column for column, row in enumerate(self.rows)}
-        return Step(terms, self.number, tuple(places[row] for row in self.candidates), self.points, self.finish)
+        return Step(terms, self.number, self.points, self.finish)
 
 
 @dataclass(frozen=True)
@@ -113,12 +107,12 @@ Asked = Lloyd | Seed | Inertia
 
 @dataclass(frozen=True)
 class Found:
-    """What the server learns. Of a Lloyd round: labels. Of a seed: which candidate won, the next rows (None: ΣD² = 0, take
+    """What the server learns. Of a Lloyd round: labels. Of a seed: which candidate won, the next rows (none: ΣD² = 0, take
     the lowest row not chosen), at the end labels. Of an inertia: its total in quantised units."""
 
     labels: Labels | None = field(default=None, repr=False)
     winner: int | None = None
-    rows: tuple[int | None, ...] = ()
+    rows: tuple[int, ...] = ()
     inertia: int | None = None
 
 

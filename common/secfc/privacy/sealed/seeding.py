@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from math import isqrt, log
+from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,6 @@ from secfc.privacy.sealed.streams import Bytes, Residues32
 from secfc.privacy.sealed.terms import Terms
 
 
-def greedy_candidates(clusters: int) -> int:
-    """2 + ⌊ln k⌋ candidates a seed."""
-    return 2 + int(log(clusters))
-
-
 @dataclass(frozen=True)
 class Split:
     """One end's half of D² (m, lanes) and of the nearest seed's index (m, 1)."""
@@ -41,25 +36,22 @@ class Split:
 
 @dataclass(frozen=True)
 class Step:
-    """What is public: the seed's number, the columns of its candidates, and the points of the next draws (κ bits each).
-
-    Candidates that are the same row share a column. Without points nothing is drawn; `finish` opens the indices.
-    """
+    """What is public: the seed's number, and the points of the next draws (κ bits each). Without points nothing is drawn;
+    `finish` opens the indices."""
 
     terms: Terms
     number: int
-    columns: tuple[int, ...]
     points: tuple[int, ...] = ()
     finish: bool = False
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The new state, and for the server: which candidate won, the next rows (None: ΣD² = 0), and the labels at the end."""
+    """The new state, and for the server: which candidate won, the next rows (none: ΣD² = 0), and the labels at the end."""
 
     state: Split
     winner: int = 0
-    rows: tuple[int | None, ...] = ()
+    rows: tuple[int, ...] = ()
     labels: npt.NDArray[np.int32] | None = field(default=None, repr=False)
 
 
@@ -86,28 +78,27 @@ def seed(side: Side, asked: Step, own: Values, state: Split | None) -> Talk[Outc
 
 
 def _fold(side: Side, lanes: Field, asked: Step, own: Values, state: Split) -> Talk[tuple[int, Split]]:
-    bits, tentative = [], []
-    for column in asked.columns:
-        found, squares = yield from _closer(side, lanes, own[:, column, : lanes.lanes], state.squares)
-        bits.append(found)
-        tentative.append(squares)
+    bits, tentative = yield from _closer(side, lanes, own[:, :, : lanes.lanes], state.squares)
     winner = yield from _least(side, lanes, tentative)
-    index = yield from _renumbered(side, asked.number, bits[winner], state.index)
-    return winner, Split(tentative[winner], index)
+    index = yield from _renumbered(side, asked.number, np.ascontiguousarray(bits[:, winner]), state.index)
+    return winner, Split(np.ascontiguousarray(tentative[:, winner]), index)
 
 
-def _closer(side: Side, lanes: Field, column: Residues32, squares: Residues32) -> Talk[tuple[Bytes, Residues32]]:
-    """[d_new < D²] of every row, and D² + b·(d_new − D²)."""
+def _closer(side: Side, lanes: Field, columns: Values, squares: Residues32) -> Talk[tuple[Bytes, Residues32]]:
+    """[d_new < D²] (m, candidates) of every row and candidate, and D² + b·(d_new − D²) (m, candidates, lanes)."""
     short = side.terms.leading(side.terms.field.lanes_for(2 * side.terms.unit))
+    shape = columns.shape
+    width = max(MOST_COMPARISONS // shape[1], 1)
     bits, out = [], []
-    for first in range(0, len(column), MOST_COMPARISONS):
-        part = slice(first, first + MOST_COMPARISONS)
-        difference = steps.minus(lanes, column[part], squares[part])
+    for first in range(0, len(columns), width):
+        part = slice(first, first + width)
+        before = np.repeat(squares[part], shape[1], axis=0)
+        difference = steps.minus(lanes, np.ascontiguousarray(columns[part]).reshape(-1, lanes.lanes), before)
         mine = yield from side.compare([digits_of(short, difference[:, : short.lanes])])
         chosen = yield from side.select(lanes, mine, difference)
         bits.append(mine)
-        out.append(steps.plus(lanes, squares[part], chosen))
-    return np.concatenate(bits), np.concatenate(out)
+        out.append(steps.plus(lanes, before, chosen))
+    return np.concatenate(bits).reshape(shape[:2]), np.concatenate(out).reshape(shape)
 
 
 def _renumbered(side: Side, number: int, bits: Bytes, index: Residues32) -> Talk[Residues32]:
@@ -127,12 +118,12 @@ def _sum(lanes: Field, values: Residues32) -> Residues32:
     return np.asarray(values.sum(axis=0, dtype=np.uint64) % primes, dtype=np.uint32)
 
 
-def _least(side: Side, lanes: Field, tentative: Sequence[Residues32]) -> Talk[int]:
-    """Which total is the least, told to everybody; ties to the first."""
-    if len(tentative) == 1:
+def _least(side: Side, lanes: Field, tentative: Values) -> Talk[int]:
+    """Which candidate's total is the least, told to everybody; ties to the first."""
+    if tentative.shape[1] == 1:
         return 0
     wide = side.terms.leading(side.terms.field.lanes_for(2 * side.terms.rows * side.terms.unit))
-    totals = [_sum(lanes, squares)[: wide.lanes] for squares in tentative]
+    totals = _sum(lanes, tentative)[:, : wide.lanes]
     pairs = list(combinations(range(len(totals)), 2))
     values = np.stack([steps.minus(wide, totals[b], totals[a]) for a, b in pairs])
     bits = yield from side.compare([digits_of(wide, values)])
@@ -142,63 +133,45 @@ def _least(side: Side, lanes: Field, tentative: Sequence[Residues32]) -> Talk[in
     return int((yield from side.tell(told, 1, len(totals)))[0])
 
 
-def _draws(side: Side, lanes: Field, points: Sequence[int], squares: Residues32) -> Talk[tuple[int | None, ...]]:
-    """For every point u the least row i with 2^κ·P_i > u·T, by blocks of ⌊√m⌋ rows, then inside the block."""
+def _draws(side: Side, lanes: Field, points: Sequence[int], squares: Residues32) -> Talk[tuple[int, ...]]:
+    """For every point u the least row i with 2^κ·P_i > u·T, by blocks of ⌊√m⌋ rows, then inside the blocks; none if T = 0."""
     if not points:
         return ()
     primes = np.array(lanes.primes, dtype=np.uint64)
     prefix = (np.cumsum(squares, axis=0, dtype=np.uint64) % primes).astype(np.uint32)
-    rows = []
-    for point in points:
-        row = yield from _search(side, lanes, point, prefix)
-        rows.append(row)
-        if row is None:  # ΣD² = 0 for all points alike
-            break
-    return tuple(rows)
-
-
-def _search(side: Side, lanes: Field, point: int, prefix: Residues32) -> Talk[int | None]:
     width = max(isqrt(len(prefix)), 1)
     ends = np.append(np.arange(width, len(prefix), width), len(prefix))
-    block = yield from _first_beyond(side, lanes, point, prefix, ends - 1)
-    if block is None:
-        return None
-    start = block * width
-    inside = yield from _first_beyond(side, lanes, point, prefix, np.arange(start, int(ends[block])))
-    if inside is None:
+    blocks = yield from _first_beyond(side, lanes, points, prefix, [ends - 1] * len(points))
+    if all(block == len(ends) for block in blocks):
+        return ()
+    parts = [np.arange(block * width, min((block + 1) * width, len(prefix))) for block in blocks]
+    inside = yield from _first_beyond(side, lanes, points, prefix, parts)
+    if any(found >= len(part) for found, part in zip(inside, parts, strict=True)):
         raise JobFailed("a draw of k-means++ finds no row in its block, so a member computes wrongly; start a new job")
-    return start + inside
+    return tuple(int(part[found]) for found, part in zip(inside, parts, strict=True))
 
 
 def _first_beyond(
-    side: Side, lanes: Field, point: int, prefix: Residues32, rows: npt.NDArray[np.int64]
-) -> Talk[int | None]:
-    """The first of these rows with E = u·T − 2^κ·P_i < 0, told to everybody; None if there is none."""
-    total = steps.times(lanes, point, prefix[-1:])
-    values = steps.minus(lanes, total, steps.times(lanes, 1 << side.terms.draw_bits, prefix[rows]))
-    bits = yield from side.compare([digits_of(lanes, values)])
+    side: Side, lanes: Field, points: Sequence[int], prefix: Residues32, rows: Sequence[npt.NDArray[np.int64]]
+) -> Talk[list[int]]:
+    """For every point the place of the first of its rows with E = u·T − 2^κ·P_i < 0, told to everybody; their number if there
+    is none."""
+    scaled = [steps.times(lanes, 1 << side.terms.draw_bits, prefix[part]) for part in rows]
+    values = [
+        steps.minus(lanes, steps.times(lanes, u, prefix[-1:]), part) for u, part in zip(points, scaled, strict=True)
+    ]
+    bits = yield from side.compare([digits_of(lanes, np.concatenate(values))])
     beyond = yield from side.reveal(bits)
-    told = None
-    if beyond is not None:
-        if (np.diff(beyond.astype(np.int8)) < 0).any():
-            raise JobFailed("the sums of k-means++ fall, so a member computes wrongly; start a new job")
-        told = octets(np.array([len(rows) - int(beyond.sum())], dtype="<u4"))
-    found = int((yield from side.tell(told, 4)).view("<u4")[0])
-    if found > len(rows):
+    told = None if beyond is None else octets(np.array(_places(beyond, rows), dtype="<u4"))
+    found: list[int] = (yield from side.tell(told, 4 * len(points))).view("<u4").tolist()
+    if any(place > len(part) for place, part in zip(found, rows, strict=True)):
         raise JobFailed("the server names a row that was not compared")
-    return found if found < len(rows) else None
+    return found
 
 
-def lowest_unchosen(chosen: Sequence[int]) -> int:
-    """The row taken where ΣD² = 0."""
-    row = 0
-    while row in chosen:
-        row += 1
-    return row
-
-
-def draw_labels(number: int, candidates: int) -> list[str]:
-    """What the coins of a seed's draws are called: "k-means++ c", or "k-means++ c q" with several candidates."""
-    if candidates == 1:
-        return [f"k-means++ {number}"]
-    return [f"k-means++ {number} {q}" for q in range(candidates)]
+def _places(beyond: npt.NDArray[np.bool_], rows: Sequence[npt.NDArray[np.int64]]) -> list[int]:
+    """How many rows of each part are not beyond its point."""
+    parts = np.split(beyond, np.cumsum([len(part) for part in rows])[:-1])
+    if any((np.diff(part.astype(np.int8)) < 0).any() for part in parts):
+        raise JobFailed("the sums of k-means++ fall, so a member computes wrongly; start a new job")
+    return [len(part) - int(part.sum()) for part in parts]

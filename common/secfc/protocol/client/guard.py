@@ -5,9 +5,10 @@ Rules for the requests of one session, which an honest server never breaks:
 * the first request is number 1, so that nobody gets around where the coins begin;
 * numbers only rise; under one number the assignment S stays the same, and the columns too, but that a restarted server,
   which has lost the distances of earlier rounds, asks for all; under one (number, attempt) nothing changes at all;
-* the number says what is asked for: k-means++ and separation open with k requests, the r-th of which knows exactly r
-  single rows in no other order than before and asks for the newest, or after a restart for all; separation leaves rows out
-  once, in request k + 2; every other S is a partition of all rows;
+* the number says what is asked for: k-means++ and separation open with k requests, the r-th of which knows r − 1 chosen
+  rows, those of before and one of the candidates of before, and the candidates of the next, no more than the job allows; it
+  asks for the candidates, or after a restart for all; separation leaves rows out once, in request k + 2; every other S is a
+  partition of all rows;
 * no number is beyond what `max_rounds` of the job allows.
 
 Then the policy: `committee`, `max_requests`, `smallest_cluster`, `max_directions`. Every client sees every request and checks
@@ -34,6 +35,7 @@ from secfc.agreement.policy import FILE, Policy, seeding_requests
 from secfc.errors import ConfigError, Malformed, OutOfTurn, Refused, WentBack
 from secfc.framing import framed
 from secfc.kmeans.distances import UNASSIGNED, Labels
+from secfc.kmeans.seeding import chosen_rows
 from secfc.privacy.leakage import Leakage
 from secfc.protocol.messages import RoundRequest
 from secfc.protocol.rounds import kind_of
@@ -51,7 +53,7 @@ class _Asked:
     question: str = ""  # of responders, assignment and columns
     assignment: str = ""
     columns: tuple[int, ...] = ()
-    seeds: tuple[int, ...] = ()  # the single rows of the seeding, in order
+    seeds: tuple[int, ...] = ()  # the single rows of the seeding: number − 1 that are chosen, in order, then candidates
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,8 +211,8 @@ class Guard:
         whole = tuple(np.flatnonzero(sizes).tolist())
         if request.number == self._asked.number and columns not in (self._asked.columns, whole):
             raise OutOfTurn(f"the server repeats request {request.number} with other columns")
-        seeding = request.number <= self._seeds_due
-        if seeding and columns not in ((request.number - 1,), whole):
+        newest = tuple(h for h in whole if h >= request.number - 1)
+        if request.number <= self._seeds_due and columns not in (newest, whole):
             raise Malformed("while seeding, the distances to the newest row are asked for, or to all")
 
     @property
@@ -229,13 +231,20 @@ class Guard:
             leaves_out = self._federation.job.seeding == "separation" and number == due + 2
             if not leaves_out and (labels == UNASSIGNED).any():
                 raise Malformed("the assignment leaves rows out; only a partition of all rows is answered here")
+            if labels.max() >= self._federation.job.k:
+                raise Malformed(f"the assignment names a cluster beyond {self._federation.job.k - 1}")
             return self._asked.seeds
-        rows = np.flatnonzero(labels != UNASSIGNED)
-        seeds = tuple(rows[np.argsort(labels[rows])].tolist())
-        if len(seeds) != number or labels[list(seeds)].tolist() != list(range(number)):
-            raise Malformed(f"request {number} of the seeding must know {number} single rows and nothing else")
-        before = self._asked.seeds
-        if seeds[: len(before)] != before:
+        return self._check_seeds(number, labels)
+
+    def _check_seeds(self, number: int, labels: Labels) -> tuple[int, ...]:
+        seeds = tuple(chosen_rows(labels))
+        most = number - 1 + (self._plan.candidates if number > 1 else 1)
+        if not number <= len(seeds) <= most or labels[list(seeds)].tolist() != list(range(len(seeds))):
+            known = f"{number} single rows" if most == number else f"{number} to {most} single rows"
+            raise Malformed(f"request {number} of the seeding must know {known} and nothing else")
+        settled = max(self._asked.number - 1, 0)  # by the last request we have seen, which had candidates besides
+        before, candidates = self._asked.seeds[:settled], self._asked.seeds[settled:]
+        if seeds[:settled] != before or (candidates and seeds[settled] not in candidates):
             raise OutOfTurn("the server exchanges rows that the seeding has chosen before")
         return seeds
 
@@ -259,7 +268,7 @@ class Guard:
         first, due = self._asked.number + 1, self._seeds_due
         missed = max(number - first, 0) if self._shows else 0
         seeds = min(max(due + 1 - first, 0), missed)
-        most = self._unseen + seeds + (missed - seeds) * self._federation.job.k
+        most = self._unseen + seeds * self._plan.candidates + (missed - seeds) * self._federation.job.k
         return min(most, meter.total + 1)  # more cannot be told
 
     # --- keeping -------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from secfc.agreement.federation import SERVER, Federation
 from secfc.agreement.plan import Plan
 from secfc.coding import summing
 from secfc.coding.sharing import ShareSet
-from secfc.errors import WrongSender
+from secfc.errors import Unavailable, WrongSender
 from secfc.privacy import identifiers
 from secfc.privacy.identifiers import Ids
 from secfc.protocol import messages, start
@@ -163,6 +163,14 @@ class Desk:
             self.outbox.post(send, now)
             if not self.resumed and send.body is not None:
                 self.sent_bytes += send.body.total
+
+    def check_deliveries(self, now: float) -> None:
+        """Raise Unavailable if somebody takes nothing of our shares for too long."""
+        seconds = max(SHARE_SECONDS, self.site.patience)
+        if stuck := ", ".join(self.outbox.stuck(now - seconds)):
+            raise Unavailable(
+                f"our shares could not be delivered to {stuck} for {seconds:.0f} s; start the same command again to go on"
+            )
 
     def keep_past(self, past: Past, out: Effects) -> None:
         if past != self.past:

@@ -254,7 +254,7 @@ class Asking:
         base = self._previous if self._previous is not None and self._previous[0] == known else None
         key = base[0] if base else 0
         if key not in self._encoded:
-            self._encoded[key] = assignments.encode(labels, self.clustering.clusters, base[1] if base else None)
+            self._encoded[key] = assignments.encode(labels, self.plan.slots, base[1] if base else None)
         data = self._encoded[key]
         return told_parcel(session, Kind.ASSIGNMENT, (version, key if assignments.is_change(data) else 0), data)
 

@@ -87,9 +87,9 @@ def below(kept: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
     return {key.removeprefix(folder + "/"): kept[key] for key in sorted(kept) if key.startswith(folder + "/")}
 
 
-def beginning(session: bytes, first: Question, clusters: int, responders: tuple[int, ...]) -> list[messages.Event]:
+def beginning(session: bytes, first: Question, slots: int, responders: tuple[int, ...]) -> list[messages.Event]:
     """A job's first request as it was asked, with its assignment."""
-    data = assignments.encode(first.labels, clusters)
+    data = assignments.encode(first.labels, slots)
     digest = masks.assignment_digest(first.labels.astype("<i4").tobytes())
     request = messages.RoundRequest(1, 1, responders, first.columns, digest, 1.0, past=True)
     return [*told_parcel(session, Kind.ASSIGNMENT, (1, 0), data), request]

@@ -53,19 +53,20 @@ class Published:
 
     def __init__(self, site: Site, rows: int) -> None:
         self._job, self._rows, self._any_start = site.federation.job, rows, site.any_start
+        self._slots = site.plan.slots
         self.tossed: Coins | None = None  # what everybody's coins make together, once they are shown
         self._versions: dict[int, Labels] = {}
         self._arriving: tuple[bytes, Gathered] | None = None
 
     def sink(self, name: bytes) -> Gathered:
         if self._arriving is None or self._arriving[0] != name:
-            self._arriving = name, Gathered(assignments.largest(self._rows, self._job.k))
+            self._arriving = name, Gathered(assignments.largest(self._rows, self._slots))
         return self._arriving[1]
 
     def arrived(self, name: bytes) -> None:
         data, self._arriving = self.sink(name).data, None
         version, base = parcels.pair_of(name)
-        labels = assignments.decode(data, self._rows, self._job.k, self._versions.get(base))
+        labels = assignments.decode(data, self._rows, self._slots, self._versions.get(base))
         if self.tossed is None:
             raise WrongSender("the server skips the start's coins: it must show everybody's before it assigns rows")
         if not self._any_start:
@@ -143,6 +144,11 @@ class Holds(Seated):
         self.published.tossed = tossed
         return None
 
+    def tick(self, now: float, out: Effects) -> ClientPhase | None:
+        if self.published.tossed is None:  # as long as the job waits for everybody
+            self.desk.check_deliveries(now)
+        return None
+
 
 class Follows(Holds):
     """A phase in which requests may come: each is checked by the guard, whoever is asked, one after the other."""
@@ -188,7 +194,7 @@ class Follows(Holds):
         from secfc.protocol.client.phases.ending import Ending
 
         labels = self.published.labels(self._finished.version)
-        if (labels < 0).any():
+        if not ((labels >= 0) & (labels < self.desk.site.federation.job.k)).all():
             raise Malformed("the final assignment leaves rows without a cluster")
         self.desk.site.guard.finish(self._finished.version)
         self._keep_given(out)

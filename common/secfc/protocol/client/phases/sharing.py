@@ -71,7 +71,7 @@ class Sharing(Follows):
         if stage.missing():
             lacking = ", ".join(self.names(stage.missing()))
             self._patience.check(stage.received_bytes, now, f"no shares have come from {lacking}")
-        return None
+        return super().tick(now, out)
 
     def missing(self) -> tuple[str, ...]:
         return self.names(self.table.stage.missing())

@@ -113,6 +113,7 @@ class Union(Seated):
         if stage.missing():
             lacking = ", ".join(self.names(stage.missing()))
             self._patience.check(stage.received_bytes, now, f"no shares have come from {lacking}")
+        self.desk.check_deliveries(now)
         return None
 
     def missing(self) -> tuple[str, ...]:

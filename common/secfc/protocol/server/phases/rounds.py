@@ -14,6 +14,7 @@ from secfc.privacy import identifiers
 from secfc.privacy.centers import Centers, needed
 from secfc.privacy.gathering import Gathering
 from secfc.privacy.identifiers import Ids
+from secfc.privacy.leakage import Leakage
 from secfc.protocol import messages
 from secfc.protocol.effects import Arrived, Effects, Work, Worked
 from secfc.protocol.messages import Phase
@@ -23,7 +24,7 @@ from secfc.protocol.server import records
 from secfc.protocol.server.asking import Asking, RequestRecord, Solved
 from secfc.protocol.server.job import ServerJob
 from secfc.protocol.server.phases.base import Begun, JobPhase
-from secfc.protocol.transfer import Gathered, Sink
+from secfc.protocol.transfer import Gathered, Here, Sink
 
 SLOWER = 5.0  # a responder so many times slower than the others is replaced, if others can take its place
 DISAGREEMENTS = 5  # committees in a row that do not get one key, until the job fails
@@ -34,6 +35,7 @@ class RoundsPhase(Begun):
     """Asking until the clustering is done."""
 
     phase = Phase.ROUNDS
+    quiet = True
 
     def __init__(self, job: ServerJob, now: float, before: JobPhase, state: State | None = None) -> None:
         """`state`: where an earlier process of the server stood."""
@@ -43,7 +45,14 @@ class RoundsPhase(Begun):
             self.tossed = job.tossed(met)
         what = job.federation.job
         clustering = (
-            Clustering(self.rows, what.k, start=what.seeding, coins=job.coins(self.tossed), max_rounds=what.max_rounds)
+            Clustering(
+                self.rows,
+                what.k,
+                start=what.seeding,
+                coins=job.coins(self.tossed),
+                max_rounds=what.max_rounds,
+                candidates=what.seed_candidates,
+            )
             if job.clustering is None
             else job.clustering(self.rows)
         )
@@ -168,7 +177,11 @@ class RoundsPhase(Begun):
         self._work(out)
         return None
 
+    def passed(self, out: Effects) -> None:
+        self._work(out)
+
     def _work(self, out: Effects) -> None:
+        """What can be computed with what is here."""
         if (due := self._asking.due()) is not None:
             out.work.append(Work(*due))
 
@@ -191,20 +204,21 @@ class RoundsPhase(Begun):
             case None if self._asking.void:
                 return self._ask(now)
             case None:
+                self.job.steps += 1
                 self._work(out)
             case Void(clients, reason):
                 return self._disagree([self.job.names[j] for j in clients], reason, now, out)
             case Lies(clients):
                 return self._lied([self.job.names[j] for j in clients], now, out)
             case record:
-                if found.leakage is not before:
-                    out.put("leakage", self.job.meet().share_sets + found.leakage.to_bytes())
-                return self._advance(record, now, out)
+                return self._advance(record, now, out, None if found.leakage is before else found.leakage)
         return None
 
-    def _advance(self, record: RequestRecord, now: float, out: Effects) -> JobPhase | None:
+    def _advance(self, record: RequestRecord, now: float, out: Effects, leakage: Leakage | None) -> JobPhase | None:
         out.put("state", records.state_to(self._asking.clustering.state()))
         out.put(f"record/{record.number:09d}", records.record_to(record))
+        if leakage is not None:
+            out.put("leakage", self.job.meet().share_sets + leakage.to_bytes())
         self._short_since, self._disagreed = None, 0
         self._blamed.clear()
         self.job.touch()
@@ -239,9 +253,7 @@ class RoundsPhase(Begun):
     def beginning(self) -> list[messages.Event]:
         """The first request once more, for a follower that may have missed it: clients answer none before they have seen that
         the job began where the coins say."""
-        return records.beginning(
-            self._session, self._first, self.job.federation.job.k, self._asking.records[0].responders
-        )
+        return records.beginning(self._session, self._first, self.job.plan.slots, self._asking.records[0].responders)
 
 
 class Finished(Begun):
@@ -287,6 +299,8 @@ class Finished(Begun):
             case Kind.IDS if self.union is not None:
                 most = identifiers.ID_BYTES * self.rows
             case Kind.CENTERS if self._centers is not None and parcel.name == self._centers.digest:
+                if self.job.index(sender) in self._centers.answered:
+                    return Here()  # the first counts
                 most = self._centers.most
             case _:
                 return None
@@ -297,8 +311,8 @@ class Finished(Begun):
         if kind is Kind.IDS:
             self.published[given.sender] = self._owned(data)
             out.put(f"published/{given.sender}", data)
-        elif self._centers is not None and (client := self.job.index(given.sender)) not in self._centers.answered:
-            self._centers.take(client, data)  # the first counts
+        elif self._centers is not None:
+            self._centers.take(self.job.index(given.sender), data)
             out.put(f"centers/{given.sender}", data)
         return None
 
