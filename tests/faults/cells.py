@@ -281,8 +281,9 @@ def who(scene: Scene, role: str) -> str:
     """Of the committee that compares now: its leader, another member, or a client that is on none."""
     committees = [line["members"] for line in scene.site.events("server") if line["event"] == "committee"]
     leader, member = sorted(committees[-1])
-    others = [name for name in scene.site.federation.roster if name not in (leader, member) and name in scene.links]
-    return {"leader": leader, "member": member}.get(role) or next(iter(others), VICTIM)
+    alive = [name for name in scene.site.federation.roster if scene.site.processes[name].poll() is None]
+    other = next(name for name in alive if name not in (leader, member))
+    return {"leader": leader, "member": member, "other": other}[role]
 
 
 def of_role(role: str, fault: Callable[[Scene, str], Callable[[], None] | None]) -> Callable[[Scene], Any]:
