@@ -142,8 +142,10 @@ def secfc(job: Job, uploads: str) -> Row:
     return {"seconds": min(rounds), "bytes": round(sum(sent) / len(sent)), "labels": results[-1].labels}
 
 
-def secfc_over_tls(job: Job) -> Row:
+def secfc_over_tls(job: Job, uploads: str) -> Row:
     """Rounds of client processes and a server on this machine; they draw their own start, so labels are not compared."""
     values = (job.rows, job.drawn.bound, job.drawn.precision)
-    row = network.measure(job.clients, job.privacy, max(job.iterations, 5), lambda _what: None, job.size, values)
-    return {"seconds": row["quickest_round_s"], "bytes": round(row["upload_bytes_per_round"]), "labels": None}
+    rounds = max(job.iterations, 5)
+    row = network.measure(job.clients, job.privacy, rounds, lambda _what: None, job.size, values, uploads)
+    sent = round(row["uploaded_bytes"] + row["dealt_bytes"])
+    return {"seconds": row["quickest_round_s"], "bytes": sent, "labels": None}

@@ -2,7 +2,7 @@
 
 * scikit-learn's Lloyd: all rows in one place, the floor;
 * k-FED: one shot, so its seconds and bytes are those of all of it; it starts by itself;
-* SecFC in memory, with open and with masked uploads, and masked between processes over mutual TLS;
+* SecFC in memory, with open and with masked uploads, and masked and sealed between processes over mutual TLS;
 * SPU (`peer_spu`) and MPyC (`peer_mpyc`), each in the quickest form we know, where they are installed.
 
 Seconds are those of all parties together on this machine's cores, since that is what SPU's simulator and MPyC's processes
@@ -35,6 +35,7 @@ LEARNS = {
     "SecFC open": "the server: distances by segment, and with any one client's help all rows; all: the assignment",
     "SecFC masked": "the server: distances; all: the assignment; t clients together: no more",
     "SecFC masked, TLS": "as SecFC masked",
+    "SecFC sealed, TLS": "all: the assignment; the server and one committee member together: distances",
     "SPU": "nobody: anything before the result is opened; two of its three parties together: all rows",
     "MPyC": "one party: distances; all: the assignment; t parties together: no more",
 }
@@ -43,7 +44,8 @@ OURS: dict[str, Callable[[Job], Row]] = {
     "k-FED": contest.k_fed,
     "SecFC open": lambda job: contest.secfc(job, "open"),
     "SecFC masked": lambda job: contest.secfc(job, "masked"),
-    "SecFC masked, TLS": contest.secfc_over_tls,
+    "SecFC masked, TLS": lambda job: contest.secfc_over_tls(job, "masked"),
+    "SecFC sealed, TLS": lambda job: contest.secfc_over_tls(job, "sealed"),
 }
 
 

@@ -61,8 +61,7 @@ def _speed(folder: Path) -> str:
         out += ["One round over one scikit-learn iteration on the same rows and threads.", "", *sections.speed(rows)]
     if (folder / "network.json").exists():
         rows = json.loads((folder / "network.json").read_text(encoding="utf-8"))
-        size = f"m={rows[0]['m']} d={rows[0]['d']} k={rows[0]['k']}"
-        out += [f"Whole rounds over mutual TLS, {size}, masked, all on this machine:", "", *sections.network(rows)]
+        out += ["Whole rounds over mutual TLS, all on this machine:", "", *sections.network(rows)]
     return "\n".join(out)
 
 

@@ -187,11 +187,20 @@ def speed(rows: Sequence[Row]) -> Lines:
 
 
 def network(rows: Sequence[Row]) -> Lines:
-    """Whole rounds over TLS."""
-    head = ["clients", "t", "a round", "compute", "transport", "waiting", "decoding", "uploads a round"]
-    names = ("round_s", "compute_s", "transport_s", "waiting_s", "decode_s")
+    """Whole rounds over TLS, masked and sealed."""
+    head = [
+        "m × d, k",
+        "n, t",
+        "uploads",
+        "typical round",
+        "first, random start",
+        "first after k-means++",
+        "a client sends",
+    ]
+    names = ("typical_round", "first_round", "first_after_seeding")
     body = []
     for row in rows:
-        times = [seconds_text(row[name]) for name in names]
-        body.append([str(row["n"]), str(row["t"]), *times, f"{row['upload_bytes_per_round'] / 1e6:.1f} MB"])
+        times = [f"{seconds_text(row[f'{name}_s'])} ({row[f'{name}_ratio']:.1f} ×)" for name in names]
+        who = [f"{row['m']} × {row['d']}, {row['k']}", f"{row['n']}, {row['t']}", row["uploads"]]
+        body.append([*who, *times, f"{row['uploaded_bytes_most'] / 1e6:.2f} MB"])
     return grid(head, body)

@@ -48,6 +48,7 @@ def describe(now: Snapshot, wire_seconds: float) -> dict[str, Any]:
             "sharing_sent": {name: report.sent_bytes for name, report in held.items()},
             "sharing_received": {name: report.received_bytes for name, report in held.items()},
             "uploaded": {client.name: client.uploaded_bytes for client in now.clients},
+            "dealt": {client.name: client.told_bytes for client in now.clients},  # to members, in sealed rounds
         },
         "sharing_seconds": {name: report.seconds for name, report in held.items()},
         "labels_written": [client.name for client in now.clients if client.done],

@@ -21,23 +21,34 @@ from secfc.v1 import secfc_pb2_grpc as grpc_stubs
 SIGN_OF_LIFE_SECONDS = 10.0
 
 
+class _Follower:
+    """One stream of news."""
+
+    def __init__(self) -> None:
+        self.change = asyncio.Event()  # there may be something new
+        self.steps = 0  # as many of an attempt's further messages as it has been told
+
+
 class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
     """Feeds the machine with calls and its followers with news."""
 
     def __init__(self, coordinator: Coordinator, driver: Driver) -> None:
         self._coordinator, self._driver = coordinator, driver
-        self._change = asyncio.Event()
-        self._seen = -1
-        self._followers: dict[str, object] = {}
+        self._seen = (-1, -1)
+        self._followers: dict[str, _Follower] = {}
         self._started = time.monotonic()
         self.informed: set[str] = set()  # clients that know how the job has ended, or have left it
 
     def notify(self) -> None:
-        """Wake followers if there is something new."""
-        if self._coordinator.changes != self._seen:
-            self._seen = self._coordinator.changes
-            self._change.set()
-            self._change = asyncio.Event()
+        """Wake those followers for whom there is something new."""
+        changes = self._coordinator.changes
+        everybody = changes[0] != self._seen[0]
+        if changes == self._seen:
+            return
+        self._seen = changes
+        for sender, follower in self._followers.items():
+            if everybody or self._coordinator.steps(sender) != follower.steps:
+                follower.change.set()
 
     def _caller(self, context: Any) -> str:
         return rpc.caller(context, self._coordinator.job.federation.name)
@@ -54,28 +65,30 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
         async with rpc.refusing(context):
             sender = self._caller(context)
             await self._driver.take(Followed(sender, request.instance))
-        mark = self._followers[sender] = object()
+        follower = self._followers[sender] = _Follower()
         try:
-            async for event in self._news(sender):
+            async for event in self._news(sender, follower):
                 yield wire.event_to(event)
         finally:
-            if self._followers.get(sender) is mark:  # a newer stream of the same client may have taken over
+            if self._followers.get(sender) is follower:  # a newer stream of the same client may have taken over
                 del self._followers[sender]
                 await self._driver.take(Unfollowed(sender, request.instance))
 
-    async def _news(self, sender: str) -> AsyncIterator[messages.Event]:
+    async def _news(self, sender: str, follower: _Follower) -> AsyncIterator[messages.Event]:
         cursor = Cursor()
         while not cursor.ended:
-            change = self._change
+            follower.change.clear()
             if not await self._driver.settled():  # what is told is kept
                 return
             news = self._coordinator.news(sender, cursor, self._driver.now())
+            follower.steps = self._coordinator.steps(sender)
             for event in news:
                 yield event
             if news:
                 continue
             try:
-                await asyncio.wait_for(change.wait(), SIGN_OF_LIFE_SECONDS)
+                async with asyncio.timeout(SIGN_OF_LIFE_SECONDS):
+                    await follower.change.wait()
             except TimeoutError:
                 yield self._coordinator.waiting(sender)
         self.informed.add(sender)

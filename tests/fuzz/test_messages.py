@@ -180,6 +180,7 @@ def said_to_the_server(job: Trial, name: str) -> list[tuple[str, Any, bytes, boo
     for parcel, size in parcels_to_the_server(job, name):
         out.append(("Progress", pb.Parcel, wire.parcel_to(parcel), False))
         out.append(("Deliver", pb.Piece, wire.piece_to(parcel, 0, size, bytes(size)), True))
+        out.append(("Hand", pb.Piece, wire.piece_to(parcel, 0, size, bytes(size)), False))
     return [(method, kind, message.SerializeToString(), many) for method, kind, message, many in out]
 
 
@@ -199,7 +200,7 @@ def test_the_server_answers_or_refuses_anything(
         raw = data.draw(st.one_of(damaged(good), st.just(good), st.binary(max_size=60)))
 
         def serve(driver: Driver, method: str = method) -> Handler:
-            of: Any = Exchange(job.server, driver, "trial") if method in ("Progress", "Deliver") else None
+            of: Any = Exchange(job.server, driver, "trial") if method in ("Progress", "Deliver", "Hand") else None
             return getattr(of or Service(job.server, driver), method)  # type: ignore[no-any-return]
 
         answer(serve, job.server, journal, kind, raw, name, many=many)
@@ -232,6 +233,7 @@ def test_a_client_answers_or_refuses_anything_that_clients_send(
             st.sampled_from(
                 [
                     ("Deliver", pb.Piece, delivered, True),
+                    ("Hand", pb.Piece, delivered, False),
                     ("Progress", pb.Parcel, wire.parcel_to(parcel).SerializeToString(), False),
                 ]
             )

@@ -143,6 +143,9 @@ class Scripted(stubs.ExchangeServicer):
 
         return self._answer(context, take)
 
+    def Hand(self, request: pb.Piece, context: Any) -> pb.Received:
+        return self.Deliver(iter([request]), context)
+
     def _answer(self, context: Any, take: Callable[[], Any]) -> Any:
         if self.refuse is not None:
             context.abort(self.refuse, "refused by the script")

@@ -159,6 +159,7 @@ def calls(channel: grpc.Channel, rival: Scripted) -> dict[str, Callable[[], Any]
         "Status": lambda: stub.Status(pb.StatusRequest(), timeout=CALL),
         "Progress": lambda: exchange.Progress(wire.parcel_to(parcel), timeout=CALL),
         "Deliver": lambda: exchange.Deliver(iter([piece(parcel, bytes(8))]), timeout=CALL),
+        "Hand": lambda: exchange.Hand(piece(parcel, bytes(8)), timeout=CALL),
     }
 
 
@@ -202,7 +203,7 @@ def test_an_expired_certificate_is_refused(trial: Trial, tmp_path: Path) -> None
         kit.load(expired.path)
 
 
-@pytest.mark.parametrize("name", ["Join", "Follow", "Report", "Status", "Progress", "Deliver"])
+@pytest.mark.parametrize("name", ["Join", "Follow", "Report", "Status", "Progress", "Deliver", "Hand"])
 def test_a_name_outside_the_roster_is_refused(trial: Trial, tmp_path: Path, name: str) -> None:
     stranger = issued(trial.site, tmp_path / "kit", (federations.identity(trial.made.name, "client-9"),))
     with dial(stranger, "server") as channel, no_effect(trial):
@@ -215,7 +216,7 @@ def test_the_servers_own_certificate_takes_no_part(trial: Trial) -> None:
     server = kit.load(trial.site.kit("server"))
     with dial(server, "server") as channel, no_effect(trial):
         attempts = calls(channel, trial.rival)
-        for name in ("Join", "Follow", "Report", "Progress", "Deliver"):
+        for name in ("Join", "Follow", "Report", "Progress", "Deliver", "Hand"):
             code, text = refusal(attempts[name])
             assert (code, "roster" in text) == (CODE.PERMISSION_DENIED, True), f"{name}: {text}"
 

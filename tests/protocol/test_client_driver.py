@@ -382,6 +382,12 @@ class Recorder(stubs.CoordinatorServicer, stubs.ExchangeServicer):  # type: igno
             self.published += bytes(wire.arrived_from("client-1", message).data)
         return pb.Received()
 
+    async def Hand(self, request: pb.Piece, context: Any) -> pb.Received:
+        async def alone() -> AsyncIterator[pb.Piece]:
+            yield request
+
+        return await self.Deliver(alone(), context)
+
     async def Report(self, request: pb.ReportRequest, context: Any) -> pb.ReportReply:
         self.reports.append(request)
         self.state.append(self.look())

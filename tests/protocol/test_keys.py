@@ -152,7 +152,7 @@ def test_one_fresh_nonce_changes_the_session_and_all_that_follows(kits: dict[str
     for job in (one, same, other):
         job.share()
     assert one.session == same.session != other.session
-    held = [client.report(messages.Held).digest for job in (one, same, other) for client in job.clients[:1]]
+    held = [client.report(messages.Held).share_sets_digest for job in (one, same, other) for client in job.clients[:1]]
     assert held[0] == held[1] != held[2]
     coins = [kept[each].coin for each in AGREED.roster]
     tossed = {start.tossed(job.session, one.members, coins).seed for job in (one, same, other)}

@@ -306,7 +306,7 @@ def test_a_delivery_that_grpc_cancels_is_a_broken_connection(job: Sharing, monke
         async def Deliver(self, pieces: object, **_: object) -> None:
             raise asyncio.CancelledError
 
-        Report = Progress = Deliver
+        Report = Progress = Hand = Deliver
 
     monkeypatch.setattr(stubs, "ExchangeStub", lambda channel: Cutting())
     monkeypatch.setattr(stubs, "CoordinatorStub", lambda channel: Cutting())
@@ -362,15 +362,15 @@ def test_a_newer_delivery_ends_the_older_ones(ring: list[Kit], job: Sharing) -> 
         async with Served(ring[1], receiver) as served, raw(ring[0], ring[1]) as channel:
             stub, calls, newest = stubs.ExchangeStub(channel), [], served.exchange._newest
             for _ in range(3 * exchange.AT_ONCE):
-                before = list(newest._open.values())
+                before = list(newest._under_way.values())
                 calls.append(stub.Deliver(beginning(job, "client-1", "client-2"), timeout=SECONDS))
-                while list(newest._open.values()) == before:
+                while list(newest._under_way.values()) == before:
                     await asyncio.sleep(0.01)
             codes = [await asyncio.wait_for(call.code(), SECONDS) for call in calls[:-1]]
             assert not calls[-1].done()
             await dialler.deliver(send.to, send.message, send.body)
             codes.append(await calls[-1].code())
-            assert not newest._open
+            assert not newest._under_way
         await dialler.close()
         return codes
 

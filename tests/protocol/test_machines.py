@@ -99,8 +99,9 @@ def test_clients_without_rows_take_part(uploads: str, seeding: str) -> None:
 
 @pytest.mark.parametrize("uploads", ["masked", "open"])
 def test_a_round_of_no_columns(uploads: str) -> None:
-    """k = m: the seeding is final already, so the first Lloyd round asks for columns that did not change: none."""
-    agreed = make_federation(3, k=4, uploads=uploads, features=1)
+    """k = m: the seeding is final already, so the first Lloyd round asks for columns that did not change: none.
+    (Of several candidates of the last seed, the winner's column is asked for once more.)"""
+    agreed = make_federation(3, k=4, uploads=uploads, features=1, candidates=1)
     job = World(Scene(agreed, (np.array([[1], [50]]), np.array([[-60]]), np.array([[100]]))), 1)
     job.start()
     finish(job)

@@ -39,7 +39,7 @@ class Counted(Memory):
         self.sent: Counter[tuple[int, str, Kind]] = Counter()
         self.messages: Counter[tuple[int, str, Kind]] = Counter()
         self.labels: list[list[int]] = []
-        self.server.job.finished = lambda attempt, clustering, _: self.labels.append(clustering.labels.tolist())
+        self.finished = lambda clustering, _: self.labels.append(clustering.labels.tolist())
 
     def _give(self, name: str, given: Any) -> None:
         if name == SERVER and isinstance(given, Arrived):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from itertools import count as count_up
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,10 @@ CONTEXT = Context(b"s", b"p", 1, (0, 2), 5, 1, (0, 1, 2), b"a", (0, 1), b"q")
 def plain(key: bytes, count: int, nonzero: bool) -> list[int]:
     """Small values from their description, one by one."""
     blocks = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
-    out = []
-    for q in range(count):
-        value = blocks.update((q // 16).to_bytes(16, "big"))[q % 16] & 127
-        if value == 127 or (nonzero and value == 0):
-            spare = blocks.update(((1 << 127) + (q << 32)).to_bytes(16, "big"))
-            value = next(b & 127 for b in spare if b & 127 != 127 and (b & 127 or not nonzero))
-        out.append(value)
-    return out
+    spares = (b & 127 for n in count_up() for b in blocks.update(((1 << 127) + n).to_bytes(16, "big")))
+    good = (value for value in spares if nonzero <= value < 127)
+    values = (blocks.update((q // 16).to_bytes(16, "big"))[q % 16] & 127 for q in range(count))
+    return [value if nonzero <= value < 127 else next(good) for value in values]
 
 
 @pytest.mark.parametrize("nonzero", [False, True])

@@ -118,7 +118,7 @@ def meet(agreed: Any = FEDERATION) -> list[Client]:
     for client in clients:
         assert client.machine.phase is Phase.ROUNDS
         vars(client.site.guard)["_check_first"] = lambda request: None
-    assert len({client.said(messages.Held)[0].digest for client in clients}) == 1
+    assert len({client.said(messages.Held)[0].share_sets_digest for client in clients}) == 1
     return clients
 
 

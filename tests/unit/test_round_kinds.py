@@ -140,6 +140,9 @@ class ToyAnswering:
             return [Outgoing(self._neighbour(1), b"hand", Whole(data))]
         return [Outgoing(SERVER, b"back", Whole(data))]
 
+    def due(self) -> None:
+        return None
+
 
 class ToyClient:
     def __init__(self, holding: Holding) -> None:

@@ -80,6 +80,15 @@ class Decoder:
         """Whose uploads are due."""
         return tuple(self._received)
 
+    @property
+    def passed(self) -> int:
+        """Rows that every responder has sent: all of them at the end, before it a multiple of ROW_GROUP (whole words)."""
+        layout, words = self.shape.layout, min(self._received.values())
+        if words == layout.words:
+            return layout.rows
+        rows = min(3 * words // layout.row_residues, layout.rows)  # the last word may hold more residues than there are
+        return rows - rows % parallel.ROW_GROUP
+
     def missing(self) -> list[int]:
         """Responders whose upload is not complete yet."""
         return [j for j, words in self._received.items() if words < self.shape.layout.words]
@@ -127,12 +136,8 @@ class Decoder:
 
         Only columns that were asked for are written; should the attempt fail, they are asked for again.
         """
-        width = self.shape.layout.row_residues
-        rows = 3 * min(self._received.values()) // width if width else 0
-        rows = min(rows, self.shape.layout.rows)  # the last word may hold more residues than there are
-        rows -= rows % parallel.ROW_GROUP  # whole words
-        if rows - self._decoded >= parallel.block_rows(8 * width):
-            self._decode(distances, rows)
+        if self.passed - self._decoded >= parallel.block_rows(8 * self.shape.layout.row_residues):
+            self._decode(distances, self.passed)
 
     def sums(self, first: int, end: int) -> Residues:
         """The sums of rows that are there (rows, residues a row), exact and not reduced, for sealed rounds.

@@ -34,6 +34,13 @@ class Exchange(grpc_stubs.ExchangeServicer):  # type: ignore[misc]
             received = self._machine.progress(sender, wire.parcel_from(request))
         return pb.Received(received=received)
 
+    async def Hand(self, request: pb.Piece, context: Any) -> pb.Received:
+        async with rpc.refusing(context):
+            sender = rpc.caller(context, self._federation)
+            with self._turns.turn(sender):
+                await self._driver.take(wire.arrived_from(sender, request))
+        return pb.Received(received=request.offset + len(request.data))
+
     async def Deliver(self, request_iterator: AsyncIterator[pb.Piece], context: Any) -> pb.Received:
         received = 0
         async with rpc.refusing(context):

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from grpc import aio
 
 from secfc.agreement.federation import SERVER
-from secfc.errors import Unavailable
+from secfc.errors import SecfcError, Unavailable
 from secfc.net import admission, rpc, wire
 from secfc.pki import probe
 from secfc.pki.kit import Kit
 from secfc.protocol import messages, transfer
-from secfc.protocol.parcels import Body, Kind, Parcel, Whole
+from secfc.protocol.parcels import Body, Data, Kind, Parcel, Whole
+from secfc.protocol.transfer import FIRST_BYTES
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
 
@@ -35,6 +36,7 @@ class Link:
         self._kit = kit
         self._channels: dict[str, admission.Channel] = {}
         self._arrived: dict[tuple[str, Parcel], int] = {}  # bytes of what did not get through at the first try
+        self._smooth: set[str] = set()  # parties that the last delivery got through to
 
     def _channel(self, party: str) -> admission.Channel:
         if party not in self._channels:
@@ -56,14 +58,18 @@ class Link:
         link as Unavailable."""
         stub = grpc_stubs.ExchangeStub(self._channel(to))
         known, key = 0, (to, parcel)
-        with rpc.link(whom(to)):
-            if key in self._arrived or parcel.kind is Kind.SHARES:  # which may be there from an earlier job
-                reply = await stub.Progress(wire.parcel_to(parcel), timeout=CALL_SECONDS)
-                known = self._arrived[key] = reply.received
-            self._arrived.setdefault(key, 0)
-            if known < body.total or not body.total:
-                await stub.Deliver(_pieces(parcel, body, known), timeout=DELIVERY_SECONDS)
+        try:
+            with rpc.link(whom(to)):
+                if key in self._arrived or parcel.kind is Kind.SHARES:  # which may be there from an earlier job
+                    reply = await stub.Progress(wire.parcel_to(parcel), timeout=CALL_SECONDS)
+                    known = self._arrived[key] = reply.received
+                self._arrived.setdefault(key, 0)
+                await _carry(stub, parcel, body, known, transfer.PIECE_BYTES if to in self._smooth else FIRST_BYTES)
+        except SecfcError:
+            self._smooth.discard(to)
+            raise
         self._arrived.pop(key, None)
+        self._smooth.add(to)
         return max(body.total - known, 0)
 
     def arrived(self, to: str, parcel: Parcel) -> int:
@@ -114,8 +120,16 @@ def whom(party: str) -> str:
     return "the server" if party == SERVER else party
 
 
-async def _pieces(parcel: Parcel, body: Body, first: int) -> AsyncIterator[pb.Piece]:
-    cut = transfer.pieces(body, first)
+async def _carry(stub: grpc_stubs.ExchangeStub, parcel: Parcel, body: Body, known: int, size: int) -> None:
+    """All bytes that are not `known`, in one call; pieces begin with `size` bytes."""
+    if isinstance(body, Whole) and not known and body.total <= size:
+        await stub.Hand(wire.piece_to(parcel, 0, body.total, body.data, body.seconds), timeout=DELIVERY_SECONDS)
+    elif known < body.total or not body.total:
+        cut = transfer.pieces(body, known, size)
+        await stub.Deliver(_pieces(parcel, body, cut), timeout=DELIVERY_SECONDS)
+
+
+async def _pieces(parcel: Parcel, body: Body, cut: Iterator[tuple[int, Data]]) -> AsyncIterator[pb.Piece]:
     seconds = body.seconds if isinstance(body, Whole) else 0.0
     ready = isinstance(body, Whole)
     while (piece := next(cut, None) if ready else await asyncio.to_thread(_next, cut)) is not None:

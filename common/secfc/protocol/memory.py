@@ -86,6 +86,8 @@ class Memory:
     """A server and its clients, joined without a network. `seeds` are those of the clients' shares: the same seeds and rows
     are the same shares."""
 
+    clustering: Clustering | None = None  # once it has begun
+
     def __init__(
         self,
         plan: Plan,
@@ -101,7 +103,6 @@ class Memory:
         self.server = Coordinator(self.federation, plan, lambda _: None)
         self.server.job.clustering = self._begin
         self._clustering = clustering
-        self.clustering: Clustering | None = None
         self.clients: dict[str, Participant] = {}
         for j, name in enumerate(self.federation.roster):
             secrets = Secrets.fresh(prg.fresh_key() if seeds is None else seeds[j])

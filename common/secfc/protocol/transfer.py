@@ -20,13 +20,13 @@ PIECE_BYTES = 1 << 20
 FIRST_BYTES = 1 << 15  # of a stream's first pieces
 
 
-def pieces(body: Body, first: int = 0) -> Iterator[tuple[int, Data]]:
+def pieces(body: Body, first: int = 0, size: int = FIRST_BYTES) -> Iterator[tuple[int, Data]]:
     """A body's bytes from `first` on, cut to size; one empty piece if there are none, so that the total is told.
 
-    Pieces begin small and double after every second one, up to PIECE_BYTES: what has arrived whole is kept when a stream
-    breaks, so at least half of what a connection carries counts, however soon it breaks; and small pieces cost time only
-    at the beginning."""
-    size, second = min(FIRST_BYTES, PIECE_BYTES), False
+    Where nothing is known of a connection, pieces begin small and double after every second one, up to PIECE_BYTES: what
+    has arrived whole is kept when a stream breaks, so at least half of what a connection carries counts, however soon it
+    breaks; and small pieces cost time only at the beginning."""
+    size, second = min(size, PIECE_BYTES), False
     if first >= body.total:
         yield body.total, b""
     for place, data in body.pieces(first):
@@ -97,6 +97,10 @@ class Gathered:
     @property
     def data(self) -> bytes:
         return bytes(self._data)
+
+    def taken(self) -> bytearray:
+        """The bytes themselves, for whoever takes them over: they are large in some parcels."""
+        return self._data
 
 
 class GatheredWords:

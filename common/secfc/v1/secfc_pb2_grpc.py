@@ -256,6 +256,11 @@ class ExchangeStub:
                 request_serializer=secfc_dot_v1_dot_secfc__pb2.Piece.SerializeToString,
                 response_deserializer=secfc_dot_v1_dot_secfc__pb2.Received.FromString,
                 _registered_method=True)
+        self.Hand = channel.unary_unary(
+                '/secfc.v1.Exchange/Hand',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.Piece.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.Received.FromString,
+                _registered_method=True)
 
 
 class ExchangeServicer:
@@ -279,6 +284,13 @@ class ExchangeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Hand(self, request, context):
+        """A parcel that fits into one piece, all of it. Otherwise like Deliver, at a third of its cost.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ExchangeServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -289,6 +301,11 @@ def add_ExchangeServicer_to_server(servicer, server):
             ),
             'Deliver': grpc.stream_unary_rpc_method_handler(
                     servicer.Deliver,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.Piece.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.Received.SerializeToString,
+            ),
+            'Hand': grpc.unary_unary_rpc_method_handler(
+                    servicer.Hand,
                     request_deserializer=secfc_dot_v1_dot_secfc__pb2.Piece.FromString,
                     response_serializer=secfc_dot_v1_dot_secfc__pb2.Received.SerializeToString,
             ),
@@ -348,6 +365,33 @@ class Exchange:
             request_iterator,
             target,
             '/secfc.v1.Exchange/Deliver',
+            secfc_dot_v1_dot_secfc__pb2.Piece.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.Received.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Hand(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/secfc.v1.Exchange/Hand',
             secfc_dot_v1_dot_secfc__pb2.Piece.SerializeToString,
             secfc_dot_v1_dot_secfc__pb2.Received.FromString,
             options,

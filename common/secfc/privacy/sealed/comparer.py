@@ -17,7 +17,7 @@ from secfc.errors import Malformed
 from secfc.privacy.sealed import sides, steps
 from secfc.privacy.sealed.context import Line, Purse
 from secfc.privacy.sealed.messages import SERVER, Kind, Talk, Wait, known
-from secfc.privacy.sealed.sides import STEP, Side, Values
+from secfc.privacy.sealed.sides import Side, Values
 from secfc.privacy.sealed.steps import Counts, Crossings, Digits
 from secfc.privacy.sealed.streams import (
     Bytes,
@@ -89,11 +89,10 @@ class Comparer(Side):
         for number, part in enumerate(parts):
             turn = below(self._key(f"turn/{number}"), self.terms.places(part.lanes), len(part))
             width, places = self.terms.thresholds(part.lanes), self.terms.places(part.lanes)
-            for first in range(0, len(part), STEP):
-                some = part.part(first, min(first + STEP, len(part)))
-                n = len(some)
+            for first, end in sides.blocks(len(part), width + 3 * places):
+                some, n = part.part(first, end), end - first
                 share, factor, zero = shares.read(n * width), factors.read(n * places), zeros.read(n * places)
-                way, off, to = direction[done : done + n], turn[first : first + n], out[at : at + n * places]
+                way, off, to = direction[done : done + n], turn[first:end], out[at : at + n * places]
                 steps.answer_tests(self.terms, some, share, factor, zero, way, off, self._is_first, to)
                 done, at = done + n, at + n * places
         return out

@@ -7,6 +7,7 @@ chunks whatever the number of rows; who drives it calls `work` whenever it has r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,14 +59,27 @@ class Half(ABC):
         self._over = 0
 
     @property
-    def pending(self) -> bool:
-        """Whether conversations have not begun yet."""
-        return self._begun < len(self.chunks)
+    def room(self) -> bool:
+        """Whether `work` can begin the next conversation."""
+        pending = self._begun < len(self.chunks) and len(self._running) < WINDOW
+        return pending and self._ready(self.chunks[self._begun][1])
 
     @property
     def done(self) -> bool:
         """Whether everything has been said."""
         return self._over == len(self.chunks)
+
+    def goes_on(self, mail: Sequence[tuple[int, Message]]) -> bool:
+        """Whether a conversation has all it waits for once these senders' messages are taken."""
+        found: dict[Name, set[int]] = {}
+        for sender, message in mail:
+            found.setdefault(message.name, set()).add(sender)
+        waits = [(one.name, one.wait, one.mail) for one in self._running.values()]
+        return any(
+            name in found and found[name] | set(there.get(name, ())) >= set(wait.senders)
+            for name, wait, there in waits
+            if name is not None and wait is not None
+        )
 
     def awaited(self) -> set[int]:
         """Whose messages conversations wait for."""
@@ -80,7 +94,7 @@ class Half(ABC):
 
     def work(self) -> list[Said]:
         """Begin the next conversation, if one can begin now."""
-        if not self.pending or len(self._running) >= WINDOW or not self._ready(self.chunks[self._begun][1]):
+        if not self.room:
             return []
         chunk = self._begun
         self._begun += 1

@@ -1,7 +1,7 @@
 """A committee member's half of a sealed request.
 
     half = MemberHalf(terms, question, context, place, key, seed, kept, ledger)
-    send(half.begin())             and half.work() while half.pending and there is room to send
+    send(half.work())              while half.room: begins the next chunk
     send(half.take(message))       until half.done; half.kept serves the next request, once this one was answered
 
 Y comes from K, chunk by chunk, so nothing waits for an upload, and only the chunk's last member waits for dealt shares.

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations, pairwise
+from itertools import accumulate, combinations, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from secfc.coding import kernels
 from secfc.errors import JobFailed
 from secfc.privacy.sealed import terms
 from secfc.privacy.sealed.messages import Talk, known
 from secfc.privacy.sealed.sides import Side, Values
-from secfc.privacy.sealed.steps import Counts, Crossings, Duels, Index, digits_of, in_order
+from secfc.privacy.sealed.steps import Counts, Crossings, Duels, Index, Table, digits_of
 from secfc.privacy.sealed.streams import Bytes
 from secfc.privacy.sealed.terms import Pairs
 
@@ -59,30 +61,25 @@ class Contest:
     def edges(self) -> tuple[int, ...]:
         return groups(self.candidates.shape[1])
 
-    def duels(self) -> Duels:
-        """All pairs inside the groups, row by row."""
-        x, y = _pairs_inside(self.edges)
-        rows = np.repeat(self.rows, len(x))
-        return Duels(rows, _flat(self.candidates[:, x]), _flat(self.candidates[:, y]))
+    def duels(self) -> int:
+        """How many comparisons the groups take inside."""
+        return len(self.rows) * len(_pairs_inside(self.edges))
 
-    def tests(self, turned: Index | None, base: int) -> tuple[Index, Index]:
-        """Where every comparison counts: candidate x of row n in test base + n·w + x, its place in the group turned."""
-        x, y = _pairs_inside(self.edges)
-        n, w = self.candidates.shape
-        if turned is None:
-            first = (base + np.arange(n, dtype=np.int32) * w)[:, None]
-            return _flat(first + x.astype(np.int32)), _flat(first + y.astype(np.int32))
-        return _flat(base + turned[:, x]), _flat(base + turned[:, y])
-
-
-def _flat(matrix: npt.NDArray[np.int32]) -> Index:
-    return np.ascontiguousarray(matrix.reshape(-1), dtype=np.int32)
+    def list_duels(self, turns: Bytes | None, test: int, column: int, table: Table) -> None:
+        """List all pairs inside the groups from a column on; candidate x of row n counts in test + n·w + its turned place."""
+        fast: Any = kernels.sealed()
+        tests = test + np.arange(self.candidates.size, dtype=np.int32).reshape(self.candidates.shape)
+        if turns is not None:
+            for g, (a, b) in enumerate(pairwise(self.edges)):
+                turned = (np.arange(b - a, dtype=np.uint8) + turns[:, g : g + 1]) % np.uint8(b - a)
+                tests[:, a:b] = tests[:, a : a + 1] + turned
+        fast.list_pairs(self.rows, self.candidates, tests, _pairs_inside(self.edges), column, table)
 
 
-def _pairs_inside(edges: tuple[int, ...]) -> tuple[Index, Index]:
+@cache
+def _pairs_inside(edges: tuple[int, ...]) -> Table:
     pairs = [pair for a, b in pairwise(edges) for pair in combinations(range(a, b), 2)]
-    table = np.array(pairs, dtype=np.int32).reshape(-1, 2)
-    return table[:, 0], table[:, 1]
+    return np.array(pairs, dtype=np.int32).reshape(-1, 2)
 
 
 def contests(rows: Index, allowed: Bools) -> list[Contest]:
@@ -123,41 +120,17 @@ def _inside(
     side: Side, pairs: Pairs, own: Values, asked: Sequence[Contest], turns: Sequence[Bytes | None]
 ) -> Talk[list[Bools | None]]:
     """Compare inside all groups, and count; which (turned) place of each candidate counts 0, for the server."""
-    lists = [contest.duels() for contest in asked]
-    duels = _joined(lists)
-    up, down, base, edges = [], [], 0, [0]
-    for contest, turn in zip(asked, turns, strict=True):
-        one, two = contest.tests(_turned_places(contest, turn), base)
-        up.append(one)
-        down.append(two)
-        base += contest.candidates.size
-        edges.append(base)
-    parts, order = duels.digits(side.terms, pairs, own)
-    bits = in_order((yield from side.compare(parts)), order)
-    zeros = yield from side.zero(bits, Counts(_concatenated(up), _concatenated(down), base))
+    tests = [0, *accumulate(contest.candidates.size for contest in asked)]
+    columns = [0, *accumulate(contest.duels() for contest in asked)]
+    table = np.empty((5, columns[-1]), dtype=np.int32)
+    for contest, turn, test, column in zip(asked, turns, tests[:-1], columns[:-1], strict=True):
+        contest.list_duels(turn, test, column, table)
+    parts, counts = Duels(table, tests[-1]).digits(side.terms, pairs, own)
+    zeros = yield from side.zero((yield from side.compare(parts)), counts)
     if zeros is None:
         return [None] * len(asked)
     shapes = [contest.candidates.shape for contest in asked]
-    return [zeros[a:b].reshape(shape) for (a, b), shape in zip(pairwise(edges), shapes, strict=True)]
-
-
-def _turned_places(contest: Contest, turns: Bytes | None) -> Index | None:
-    if turns is None:
-        return None
-    n, w = contest.candidates.shape
-    out = np.empty((n, w), dtype=np.int32)
-    for g, (a, b) in enumerate(pairwise(contest.edges)):
-        out[:, a:b] = a + (np.arange(b - a) + turns[:, g : g + 1]) % (b - a)
-    return np.asarray(out + (np.arange(n, dtype=np.int32) * w)[:, None])
-
-
-def _joined(lists: Sequence[Duels]) -> Duels:
-    fields = [[part.rows for part in lists], [part.one for part in lists], [part.two for part in lists]]
-    return Duels(*(_concatenated(parts) for parts in fields))
-
-
-def _concatenated(parts: Sequence[Index]) -> Index:
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+    return [zeros[a:b].reshape(shape) for (a, b), shape in zip(pairwise(tests), shapes, strict=True)]
 
 
 def _between(
@@ -176,7 +149,7 @@ def _between(
     bits = yield from side.compare([digits_of(field, split)])
     x, y = np.array(couples, dtype=np.int32).T
     first = (np.arange(n, dtype=np.int32) * (len(edges) - 1))[:, None]
-    tests = Counts(_flat(first + x), _flat(first + y), n * (len(edges) - 1))
+    tests = Counts((first + x).reshape(-1), (first + y).reshape(-1), n * (len(edges) - 1))
     best = yield from side.zero(bits, tests)
     won = None if best is None else _single(best.reshape(n, -1))
     back = yield from side.winning_turns(None if won is None else won.astype(np.uint8), turns, n)

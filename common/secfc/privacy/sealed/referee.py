@@ -12,7 +12,7 @@ from secfc.errors import JobFailed
 from secfc.privacy.sealed import sides, steps
 from secfc.privacy.sealed.context import Line, Purse
 from secfc.privacy.sealed.messages import Kind, Talk, Wait, known, octets
-from secfc.privacy.sealed.sides import STEP, Side, Values
+from secfc.privacy.sealed.sides import Side, Values
 from secfc.privacy.sealed.steps import Counts, Crossings, Digits
 from secfc.privacy.sealed.streams import SLACK, Bytes, Residues32, SmallStream, add_residues
 from secfc.privacy.sealed.terms import Pairs, Terms
@@ -40,31 +40,38 @@ class Referee(Side):
             return np.empty(0, dtype=np.uint8)
         self.say(self.last, Kind.DIGITS, self._deal(parts))
         size = sum(len(part) * self.terms.places(part.lanes) for part in parts)
-        messages = np.stack((yield Wait(Kind.TEST, self._all, size, self.terms.small)))
+        messages = yield Wait(Kind.TEST, self._all, size, self.terms.small)
         out, done = [], 0
         for part in parts:
-            width = len(part) * self.terms.places(part.lanes)
-            mine = messages if len(parts) == 1 else np.ascontiguousarray(messages[:, done : done + width])
-            found, most = steps.find_zeros(self.terms, mine, part.lanes, len(part))
-            if most > 1:
-                raise JobFailed("a comparison shows two zeros, so a member computes wrongly; start a new job")
-            out.append(found ^ part.parity)
-            done += width
+            out.append(self._zeros(part, done, messages) ^ part.parity)
+            done += len(part) * self.terms.places(part.lanes)
         return np.concatenate(out)
+
+    def _zeros(self, part: Digits, done: int, messages: Sequence[Bytes]) -> Bytes:
+        """Which comparisons of a part, whose tests begin at `done`, show a zero."""
+        places = self.terms.places(part.lanes)
+        out = np.empty(len(part), dtype=np.uint8)
+        for first, end in sides.blocks(len(part), len(messages) * places):
+            here = slice(done + first * places, done + end * places)
+            mine = np.stack([message[here] for message in messages])
+            if steps.find_zeros(self.terms, mine, part.lanes, out[first:end]) > 1:
+                raise JobFailed("a comparison shows two zeros, so a member computes wrongly; start a new job")
+        return out
 
     def _deal(self, parts: Sequence[Digits]) -> Bytes:
         streams = [SmallStream(key) for key in self._keys("digits")]
         widths = [self.terms.thresholds(part.lanes) for part in parts]
         out = np.empty(sum(len(part) * width for part, width in zip(parts, widths, strict=True)), dtype=np.uint8)
-        shares = np.empty((len(streams), min(STEP, max(map(len, parts))) * max(widths) + SLACK), dtype=np.uint8)
-        done = 0
+        done, shares = 0, np.empty((len(streams), 0), dtype=np.uint8)
         for part, width in zip(parts, widths, strict=True):
-            for first in range(0, len(part), STEP):
-                some = part.part(first, min(first + STEP, len(part)))
+            for first, end in sides.blocks(len(part), len(streams) * width):
+                size = (end - first) * width
+                if shares.shape[1] < size + SLACK:
+                    shares = np.empty((len(streams), size + SLACK), dtype=np.uint8)
                 for stream, share in zip(streams, shares, strict=True):
-                    stream.read(len(some) * width, share)
-                steps.deal_digits(self.terms, some, shares, out[done : done + len(some) * width])
-                done += len(some) * width
+                    stream.read(size, share)
+                steps.deal_digits(self.terms, part.part(first, end), shares, out[done : done + size])
+                done += size
         return out
 
     def zero(self, bits: Bytes, tests: Counts) -> Talk[npt.NDArray[np.bool_] | None]:

@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from secfc.errors import Malformed
 from secfc.kmeans.distances import UNASSIGNED, Labels
-from secfc.privacy.sealed import nearest, sides
+from secfc.privacy.sealed import nearest, sides, steps
 from secfc.privacy.sealed.messages import Talk, octets
 from secfc.privacy.sealed.nearest import Bools, contests
 from secfc.privacy.sealed.sides import Side, Values
-from secfc.privacy.sealed.steps import Counts, Duels, Index, in_order
+from secfc.privacy.sealed.steps import Duels, Index
 from secfc.privacy.sealed.terms import Pairs, Terms
 
 MOST_COMPARISONS = 1 << 15  # of one step of a chunk
@@ -110,22 +110,15 @@ def lloyd(side: Side, asked: Round, first: int, own: Values) -> Talk[Labels | No
 
 
 def _stage_1(side: Side, asked: Round, first: int, own: Values, rivals: Bools) -> Talk[Bools | None]:
-    """Whether each row stays."""
-    rows, other = (index.astype(np.int32) for index in np.nonzero(rivals))
-    mine = asked.labels[first + rows]
-    higher = other > mine  # b = other beats the row's own; else b = own, and 1 − b = other beats it
-    duels = Duels(rows, np.minimum(other, mine), np.maximum(other, mine))
-    parts, order = duels.digits(side.terms, asked.pairs, own)
-    bits = in_order((yield from side.compare(parts)), order)
-    present = rivals.any(axis=1)
-    number = (np.cumsum(present) - 1).astype(np.int32)[rows]
-    none = np.int32(-1)
-    tests = Counts(np.where(higher, number, none), np.where(higher, none, number), int(present.sum()))
-    zeros = yield from side.zero(bits, tests)
+    """Whether each row stays: the number of rivals that beat its own cluster is 0."""
+    parts, tests = steps.own_against(rivals, asked.labels[first : first + len(own)]).digits(
+        side.terms, asked.pairs, own
+    )
+    zeros = yield from side.zero((yield from side.compare(parts)), tests)
     if zeros is None:
         return None
     stay = np.ones(len(own), dtype=np.bool_)
-    stay[present] = zeros
+    stay[rivals.any(axis=1)] = zeros
     return stay
 
 
@@ -137,7 +130,7 @@ def separate(side: Side, asked: Round, first: int, own: Values) -> Talk[Labels |
     others = np.repeat(asked.live[None], len(own), axis=0)
     others[np.arange(len(own)), labels] = False
     rows, other = (index.astype(np.int32) for index in np.nonzero(others))
-    parts, order = Duels(rows, labels[rows], other).digits(side.terms, asked.strict, own)
-    bits = in_order((yield from side.compare(parts)), order)
-    fits = yield from side.zero(bits, Counts(rows, np.full_like(rows, -1), len(own)))
+    duels = Duels(np.stack([rows, labels[rows], other, rows, np.full_like(rows, -1)]), len(own))
+    parts, tests = duels.digits(side.terms, asked.strict, own)
+    fits = yield from side.zero((yield from side.compare(parts)), tests)
     return None if fits is None else np.where(fits, labels, UNASSIGNED).astype(np.int32)

@@ -63,7 +63,7 @@ class DealerHalf(Half):
         self.shape = question.shape(terms)
         self._columns, self._lanes = places(self.shape)
         self._primes = self.shape.layout.prime_floats
-        self._fed = 0
+        self.fed = 0  # rows whose sums are here
         self._target = kept.columns
         if isinstance(question, Seed):
             self._target = np.zeros((terms.rows, len(question.candidates), terms.field.lanes), dtype=np.uint32)
@@ -77,15 +77,19 @@ class DealerHalf(Half):
             raise OutOfTurn("the request has not been answered yet")
         return self._answer
 
+    def wants(self, rows: int) -> bool:
+        """Whether the sums of the first so many rows would complete another chunk."""
+        return any(self.fed < end <= rows for _, end in self.chunks)
+
     def feed(self, first_row: int, sums: Residues) -> list[Said]:
         """Take the sums of all uploads (rows, residues a row) of the next rows, exact and not reduced (`Decoder.sums`)."""
-        if first_row != self._fed or first_row + len(sums) > self.terms.rows or sums.shape[1] != len(self._columns):
-            raise InvalidInput(f"sums of rows from {self._fed} on are due, {len(self._columns)} residues each")
+        if first_row != self.fed or first_row + len(sums) > self.terms.rows or sums.shape[1] != len(self._columns):
+            raise InvalidInput(f"sums of rows from {self.fed} on are due, {len(self._columns)} residues each")
         fast: Any = kernels.sealed()
         if len(self._columns):
             given = np.ascontiguousarray(sums)
             fast.keep_negated(given, self._columns, self._lanes, self._primes, first_row, self._target)
-        self._fed += len(sums)
+        self.fed += len(sums)
         return self.begin()
 
     def take(self, member: int, message: Message) -> list[Said]:
@@ -95,7 +99,7 @@ class DealerHalf(Half):
         return self._take(member, message)
 
     def _ready(self, rows: int) -> bool:
-        return not len(self._columns) or self._fed >= rows
+        return not len(self._columns) or self.fed >= rows
 
     def _start(self, chunk: int) -> tuple[Side, Talk[object]]:
         side = Referee(self.terms, Line(self.context.digest, chunk), self.context.request, self._seeds)

@@ -23,7 +23,8 @@ from secfc.privacy.sealed.steps import Counts, Crossings, Digits
 from secfc.privacy.sealed.streams import Bytes, Residues32
 from secfc.privacy.sealed.terms import Pairs, Terms
 
-STEP = 2048  # comparisons whose streams are made together: what they need stays in the second-level cache
+TILE = 256  # comparisons that lie together in messages and streams
+_CACHE = 320 << 10  # bytes of streams that are made together: they stay in the second-level cache
 Values = npt.NDArray[np.uint32]
 
 
@@ -79,6 +80,12 @@ class Side(ABC):
     @abstractmethod
     def open(self, field: Field, values: Residues32) -> Talk[Residues32 | None]:
         """OPEN: v = Y − ρ, for the server only."""
+
+
+def blocks(count: int, width: int) -> list[tuple[int, int]]:
+    """Comparisons whose streams, `width` bytes each, are made together: whole tiles, so that no message shows the blocks."""
+    step = max(_CACHE // width // TILE, 1) * TILE
+    return [(first, min(first + step, count)) for first in range(0, count, step)]
 
 
 def pack(field: Field, values: Values) -> Bytes:

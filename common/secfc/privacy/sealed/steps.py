@@ -19,6 +19,7 @@ from secfc.privacy.sealed.streams import Bytes, Residues32
 from secfc.privacy.sealed.terms import Pairs, Terms
 
 Index = npt.NDArray[np.int32]
+Table = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -48,44 +49,53 @@ def digits_of(field: Field, values: Residues32) -> Digits:
 
 
 @dataclass(frozen=True)
+class Counts:
+    """Counts to be tested for zero: comparison n adds b to count up[n] and 1 − b to count down[n]; -1 is none."""
+
+    up: Index
+    down: Index
+    count: int
+
+
+@dataclass(frozen=True)
 class Duels:
-    """Public list of comparisons of clusters a < b for rows: b beats a iff E < 0. Rows count from the chunk's first."""
+    """Public list of comparisons of clusters: b beats a iff E < 0, and where that counts in one of `tests` tests.
 
-    rows: Index
-    one: Index
-    two: Index
+    `table` (5, N): row (from the chunk's first), a, b, and the tests that count wins of b and of a, or -1.
+    """
 
-    def __len__(self) -> int:
-        return len(self.rows)
+    table: Table
+    tests: int
 
-    def digits(self, terms: Terms, pairs: Pairs, values: npt.NDArray[np.uint32]) -> tuple[list[Digits], Index | None]:
-        """This party's digits of `values` (rows, k, L), grouped by lanes, and the order that the groups put the list into."""
-        lanes = pairs.lanes[self.one, self.two]
-        kinds = np.flatnonzero(np.bincount(lanes)).tolist()
-        if not kinds:
-            return [], None
-        if len(kinds) == 1:
-            return [self._digits(terms, pairs, values, kinds[0])], None
-        groups = [np.flatnonzero(lanes == kind) for kind in kinds]
-        parts = [Duels(self.rows[g], self.one[g], self.two[g]) for g in groups]
-        out = [p._digits(terms, pairs, values, kind) for p, kind in zip(parts, kinds, strict=True)]
-        return out, np.concatenate(groups).astype(np.int32)
-
-    def _digits(self, terms: Terms, pairs: Pairs, values: npt.NDArray[np.uint32], lanes: int) -> Digits:
+    def digits(self, terms: Terms, pairs: Pairs, values: npt.NDArray[np.uint32]) -> tuple[list[Digits], Counts]:
+        """This party's digits of `values` (rows, k, L), grouped by lanes, and the counts of the list in that order."""
         fast: Any = kernels.sealed()
-        out, parity = np.empty((lanes, len(self)), dtype=np.uint32), np.empty(len(self), dtype=np.uint8)
+        amounts = np.empty(terms.field.lanes + 1, dtype=np.int64)
+        fast.count_lanes(self.table, pairs.lanes, amounts)
+        kinds = np.flatnonzero(amounts).tolist()
+        ends, table = np.cumsum(amounts), self.table
+        if len(kinds) > 1:
+            table = np.empty_like(table)
+            fast.sort_by_lanes(self.table, pairs.lanes, ends - amounts, table)
+        starts = ends - amounts
+        parts = [self._digits(terms, pairs, values, table[:3, starts[n] : ends[n]], n) for n in kinds]
+        return parts, Counts(table[3], table[4], self.tests)
+
+    @staticmethod
+    def _digits(terms: Terms, pairs: Pairs, values: npt.NDArray[np.uint32], some: Table, lanes: int) -> Digits:
+        fast: Any = kernels.sealed()
+        count = some.shape[1]
+        out, parity = np.empty((lanes, count), dtype=np.uint32), np.empty(count, dtype=np.uint8)
         primes, inverses = terms.field.prime_floats, terms.field.garner
-        fast.pair_digits(values, self.rows, self.one, self.two, pairs.left, pairs.right, primes, inverses, out, parity)
+        fast.pair_digits(values, some[0], some[1], some[2], pairs.left, pairs.right, primes, inverses, out, parity)
         return Digits(out, parity)
 
 
-def in_order(bits: Bytes, order: Index | None) -> Bytes:
-    """Bits of grouped comparisons in the order of their list."""
-    if order is None:
-        return bits
-    out = np.empty_like(bits)
-    out[order] = bits
-    return out
+def own_against(rivals: npt.NDArray[np.bool_], labels: Index) -> Duels:
+    """Every row's own cluster against each of its rivals (n, k): a test of the rivals' wins for every row that has one."""
+    fast: Any = kernels.sealed()
+    table = np.empty((5, np.count_nonzero(rivals)), dtype=np.int32)
+    return Duels(table, fast.list_rivals(rivals, np.ascontiguousarray(labels, dtype=np.int32), table))
 
 
 # --- COMPARE ---------------------------------------------------------------------------------------------------------
@@ -95,7 +105,7 @@ def deal_digits(terms: Terms, digits: Digits, streams: Bytes, out: Bytes | None 
     """The share of T_{q,θ} = [ρ_q ≥ θ] that is left when the others' shares are `streams` (others, ≥ N·thresholds)."""
     fast: Any = kernels.sealed()
     out = np.empty(len(digits) * terms.thresholds(digits.lanes), dtype=np.uint8) if out is None else out
-    fast.deal_digits(digits.digits, streams, terms.bits, np.uint16(terms.small), out)
+    fast.deal_digits(digits.digits, streams, terms.bits, np.uint8(terms.small), out)
     return out
 
 
@@ -113,29 +123,18 @@ def answer_tests(
     """A member's message: s_q·c_q plus zero[0] less zero[1] (empty: none), turned. `first` is M₀, who adds constants."""
     fast: Any = kernels.sealed()
     out = np.empty(len(digits) * terms.places(digits.lanes), dtype=np.uint8) if out is None else out
-    one, u = np.uint16(first), np.uint16(terms.small)
+    one, u = np.uint8(first), np.uint8(terms.small)
     fast.answer_tests(digits.digits, shares, factors, *zero, direction, turn, terms.bits, one, u, out)
     return out
 
 
-def find_zeros(terms: Terms, messages: Bytes, lanes: int, count: int) -> tuple[Bytes, int]:
-    """w = [some position of the messages' sum is 0] for each comparison, and the most zeros found in one."""
+def find_zeros(terms: Terms, messages: Bytes, lanes: int, out: Bytes) -> int:
+    """out <- w = [some position of the messages' sum is 0] for each comparison; returns the most zeros found in one."""
     fast: Any = kernels.sealed()
-    out = np.empty(count, dtype=np.uint8)
-    most = fast.find_zeros(messages, terms.places(lanes), np.uint16(terms.small), out)
-    return out, int(most)
+    return int(fast.find_zeros(messages, terms.places(lanes), np.uint8(terms.small), out))
 
 
 # --- ZERO ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Counts to be tested for zero: comparison n adds b to count up[n] and 1 − b to count down[n]; -1 is none."""
-
-    up: Index
-    down: Index
-    count: int
 
 
 def deal_bits(small: int, bits: Bytes, streams: Sequence[Bytes]) -> Bytes:

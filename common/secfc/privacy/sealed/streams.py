@@ -1,7 +1,8 @@
-"""Streams of small values (mod 127) and of residues, each a function of (key, position) alone (docs/sealed.md, Section 2).
+"""Streams of small values (mod 127) and of residues, each a function of its key alone (docs/sealed.md, Section 2).
 
-A small value is the low seven bits of a byte of AES-256-CTR; 127, and 0 where a factor is wanted, is replaced by the first
-good byte of the AES block that carries its position, in the half of the counter space the stream never reaches, as in `prg`.
+A small value is the low seven bits of a byte of AES-256-CTR. One that is 127, or 0 where a factor is wanted, is replaced by
+the next good one of the *spares*: the bytes of the same key in the half of the counter space that the stream never reaches.
+Streams are always read from their beginning, so both ends replace alike.
 """
 
 from __future__ import annotations
@@ -19,24 +20,22 @@ from secfc.errors import InvalidInput
 
 Bytes = npt.NDArray[np.uint8]
 Residues32 = npt.NDArray[np.uint32]
-_ZEROS = memoryview(bytes(1 << 20))
+_ZEROS = memoryview(bytes(1 << 15))  # a long one would drive what the streams are for out of the cache
+_SPARES, _FETCH = 1 << 127, 1 << 12
 SLACK = 16  # update_into asks for a little more room than it writes
 _WIDE = 96  # rows; a multiple of three, so that they end with a word
 _BLOCK = 6 << 12  # rows of residues read together
 
 
 class Keystream:
-    """The bytes of one key, read in order, and the replacement block of any position."""
+    """The bytes of one key, read in order from an AES block on."""
 
-    __slots__ = ("_blocks", "_encryptor", "_key", "position")
-    _blocks: Any
+    __slots__ = ("_encryptor",)
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, block: int = 0) -> None:
         if len(key) != prg.KEY_BYTES:
             raise InvalidInput("a stream needs a 32-byte key")
-        self._encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
-        self._key, self._blocks = key, None
-        self.position = 0
+        self._encryptor = Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(16, "big"))).encryptor()
 
     def read(self, count: int, out: Bytes | None = None) -> Bytes:
         """The next bytes, into `out` if that is given: SLACK bytes more than are wanted."""
@@ -44,19 +43,7 @@ class Keystream:
         view = memoryview(buffer)  # type: ignore[arg-type]
         for done in range(0, count, len(_ZEROS)):
             self._encryptor.update_into(_ZEROS[: min(len(_ZEROS), count - done)], view[done:])
-        self.position += count
         return buffer[:count]
-
-    def replacements(self, positions: npt.NDArray[np.int64], start: int = 0) -> Bytes:
-        """(n, 16): the replacement blocks of these positions after `start`, counters 2¹²⁷ + position·2³²."""
-        fast: Any = kernels.sealed()
-        if self._blocks is None:
-            self._blocks = Cipher(algorithms.AES(self._key), modes.ECB()).encryptor()  # noqa: S305 - a block at a time is CTR
-        counters = np.empty((len(positions), 16), dtype=np.uint8)
-        fast.counters(positions, start, counters)
-        out = np.empty(counters.nbytes + SLACK, dtype=np.uint8)
-        self._blocks.update_into(counters.reshape(-1).data, out.data)
-        return out[: counters.nbytes].reshape(-1, 16)
 
     def __repr__(self) -> str:
         return "Keystream(secret)"
@@ -65,33 +52,34 @@ class Keystream:
 class SmallStream:
     """Uniform values mod 127, or without 0, read in order."""
 
-    __slots__ = ("_buffer", "_found", "_nonzero", "_stream")
+    __slots__ = ("_buffer", "_nonzero", "_spare", "_spares", "_stream", "_used")
 
     def __init__(self, key: bytes, *, nonzero: bool = False) -> None:
-        self._stream, self._nonzero = Keystream(key), nonzero
+        self._nonzero = nonzero
+        self._stream, self._spares = Keystream(key), Keystream(key, _SPARES)
         self._buffer: Bytes = np.empty(0, dtype=np.uint8)
-        self._found = np.empty(0, dtype=np.int64)
+        self._spare: Bytes = np.empty(0, dtype=np.uint8)
+        self._used = np.zeros(1, dtype=np.int64)
 
     def read(self, count: int, out: Bytes | None = None) -> Bytes:
         """The next values, into `out` (SLACK bytes longer) or where the next call overwrites them: fresh memory would cost
         more than the stream itself."""
         fast: Any = kernels.sealed()
-        start = self._stream.position
         if out is None and len(self._buffer) < count + SLACK:
             self._buffer = np.empty(count + SLACK, dtype=np.uint8)
-        if len(self._found) < count // 32 + 256:
-            self._found = np.empty(count // 32 + 256, dtype=np.int64)
-        found = self._found
         values = self._stream.read(count, self._buffer if out is None else out)
-        hits = fast.clip(values, self._nonzero, found)
-        if hits > len(found):  # far from anything likely
-            found = np.empty(hits, dtype=np.int64)
-            fast.clip(values, self._nonzero, found)
-        if hits:
-            blocks = self._stream.replacements(found[:hits], start)
-            if fast.replace(values, self._nonzero, found[:hits], blocks):
-                raise InvalidInput("no replacement among sixteen; this has a chance below 2^-90")
+        done = fast.clean(values, 0, self._nonzero, self._spare, self._used)
+        while done < count:
+            self._fetch_spares()
+            done = fast.clean(values, done, self._nonzero, self._spare, self._used)
         return values
+
+    def _fetch_spares(self) -> None:
+        """Read on in the half of the counter space that the stream itself never reaches."""
+        fresh = self._spares.read(_FETCH) & np.uint8(127)
+        good = fresh[(fresh < 127) & (fresh >= int(self._nonzero))]
+        self._spare = np.concatenate([self._spare[self._used[0] :], good])
+        self._used[0] = 0
 
     def __repr__(self) -> str:
         return "SmallStream(secret)"
@@ -99,18 +87,23 @@ class SmallStream:
 
 def coins(key: bytes, count: int) -> Bytes:
     """Fair bits, one a byte."""
-    return np.asarray(Keystream(key).read(count) & np.uint8(1))
+    bits = Keystream(key).read(count)
+    bits &= np.uint8(1)
+    return bits
 
 
 def below(key: bytes, bound: int, count: int) -> Bytes:
-    """Uniform numbers in [0, bound), bound ≤ 128, from 16-bit candidates."""
-    stream = Keystream(key)
+    """Uniform numbers in [0, bound), bound ≤ 128, from 16-bit candidates; the next good spare replaces a rejected one."""
+    fast: Any = kernels.sealed()
     limit = (1 << 16) // bound * bound
-    values = stream.read(2 * count).view("<u2").copy()
+    values = Keystream(key).read(2 * count).view("<u2")
     rejected = np.flatnonzero(values >= limit) if limit < 1 << 16 else np.empty(0, dtype=np.int64)
-    for at, block in zip(rejected.tolist(), stream.replacements(2 * rejected).view("<u2"), strict=True):
-        values[at] = block[block < limit][0]  # eight candidates, each bad with a chance below 2^-9
-    return (values % bound).astype(np.uint8)
+    if len(rejected):  # fewer than one in 2^9, so twice as many candidates are always enough
+        spares = Keystream(key, _SPARES).read(4 * len(rejected) + 32).view("<u2")
+        values[rejected] = spares[spares < limit][: len(rejected)]
+    out = np.empty(count, dtype=np.uint8)
+    fast.remainders(values, np.uint16(bound), out)
+    return out
 
 
 def add_residues(values: Residues32, signed_keys: Sequence[tuple[bytes, int]], field: Field) -> Residues32:

@@ -63,8 +63,8 @@ class ServerExchange(Protocol):
     def missing(self) -> list[int]:
         """Whose messages are not here."""
 
-    def told(self, client: int) -> Sequence[Outgoing]:
-        """All that this client has to be told in this attempt so far, in order."""
+    def told(self, client: int) -> Sequence[Outgoing | None]:
+        """All that this client has to be told in this attempt so far, in order; None stands for what it has answered."""
         return ()
 
     def due(self) -> Callable[[], Any] | None:
@@ -111,7 +111,7 @@ class ClientExchange(Protocol):
     """One attempt, as a responder sees it."""
 
     def begin(self) -> Sequence[Outgoing]:
-        """Its first messages (heavy). The same request gives the same bytes."""
+        """Its first messages (heavy). The same request gives the same bytes, or nothing if they are on their way."""
 
     def sink(self, sender: int, name: bytes) -> Sink | None:
         """Where a message of the server or of another responder goes; None if it is not due."""
@@ -120,6 +120,10 @@ class ClientExchange(Protocol):
     def take(self, sender: int, name: bytes) -> Sequence[Outgoing]:
         """A message is here whole: what follows from it (heavy)."""
         return ()
+
+    def due(self) -> Callable[[], Sequence[Outgoing]] | None:
+        """What can be computed besides, now that the first messages are on their way; handed out once."""
+        return None
 
 
 @dataclass(frozen=True, eq=False)

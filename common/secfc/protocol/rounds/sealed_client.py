@@ -4,7 +4,7 @@ members of the committee compare (docs/sealed.md)."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,32 +139,28 @@ class _Answering:
         self._contexts = [
             sealing.context_of(holding.plan, holding.session, detail, *args, one, rows) for one in questions
         ]
-        self._said: list[Outgoing] = []  # all of it, to be said again if the server asks again
         self._sinks: dict[tuple[int, bytes], Gathered] = {}
         self._taken: set[tuple[int, bytes]] = set()
-        self._early: list[tuple[bytes, bytes]] = []
+        self._early: list[tuple[bytes, bytearray]] = []
         self._half: MemberHalf | None = None
         self._place = 0
-        self._begun = self._uploaded = self._checked = False
+        self._begun = self._uploaded = self._checked = self._handed = False
         self._kept = member.Kept()
 
     # --- what is said ------------------------------------------------------------------------------------------------------
 
     def begin(self) -> Sequence[Outgoing]:
+        """Asked again, nothing: what was said is tried until the server has taken it, and it keeps that for the attempt."""
         with self._client.lock:
             if self._begun or self._client.current is not self:
-                return list(self._said)
+                return ()
             self._begun, mine = True, self._membership
             out: list[Outgoing] = []
             if mine is not None:
                 mine.settle(self._request.number)
                 self._kept = mine.kept
                 out += [] if self._detail.agreed else self._wrapped(mine)
-            return self._say(out + self._go_on())
-
-    def _say(self, out: list[Outgoing]) -> list[Outgoing]:
-        self._said += out
-        return out
+            return out + self._go_on()
 
     def _wrapped(self, mine: _Membership) -> list[Outgoing]:
         """Our part of the committee's key, for every other member."""
@@ -186,7 +182,7 @@ class _Answering:
         if not self._uploaded and self._questions and (not self._leads() or (mine is not None and mine.key)):
             self._uploaded = True
             out += [self._upload(place) for place in range(len(self._questions))]
-        if mine is not None and mine.key and mine.seed:
+        if mine is not None and self._half is not None:
             out += self._compare(mine)
         return out
 
@@ -210,12 +206,32 @@ class _Answering:
 
     # --- comparing ---------------------------------------------------------------------------------------------------------
 
+    def due(self) -> Callable[[], Sequence[Outgoing]] | None:
+        """The next chunk: all members but its last need nothing of the server for their first answer."""
+        mine, half = self._membership, self._half
+        if mine is None or not (mine.key and mine.seed and self._begun) or self._handed:
+            return None
+        if self._place == len(self._questions) or (half is not None and not half.room):
+            return None
+        self._handed = True
+        return lambda: self._begin_chunk(mine)
+
+    def _begin_chunk(self, mine: _Membership) -> Sequence[Outgoing]:
+        with self._client.lock:
+            self._handed = False
+            if self._client.current is not self:
+                return ()
+            out = self._compare(mine)
+            if self._half is not None:
+                out += self._messages(self._half.work())
+            return out + self._compare(mine)
+
     def _compare(self, mine: _Membership) -> list[Outgoing]:
+        """Go on with what is here."""
         out: list[Outgoing] = []
         while self._place < len(self._questions):
             if self._half is None:
                 self._half = self._start(mine)
-                out += self._messages(self._half.begin())
             out += self._take_early(self._half)
             if not self._half.done:
                 return out
@@ -240,10 +256,10 @@ class _Answering:
         )
 
     def _messages(self, said: Sequence[Said]) -> list[Outgoing]:
-        out = []
-        for one in said:
-            out.append(Outgoing(SERVER, sealing.message_name(self._place, one.message), sealing.body_of(one.message)))
-        return out
+        if not said:
+            return []
+        name = sealing.message_name(self._place, said[0].message)
+        return [Outgoing(SERVER, name, sealing.bundle_of(self._place, [one.message for one in said]))]
 
     def _take_early(self, half: MemberHalf) -> list[Outgoing]:
         out: list[Outgoing] = []
@@ -254,8 +270,6 @@ class _Answering:
                 out += self._messages(half.take(message))
             elif place > self._place:
                 self._early.append((name, data))
-        while half.pending and (more := half.work()):
-            out += self._messages(more)
         return out
 
     # --- what arrives ------------------------------------------------------------------------------------------------------
@@ -301,10 +315,10 @@ class _Answering:
             elif again:
                 self._compare_again(mine, name, found.data)
             else:
-                self._early.append((name, found.data))
-            return self._say(self._go_on()) if self._begun else ()
+                self._early.append((name, found.taken()))
+            return self._go_on() if self._begun else ()
 
-    def _compare_again(self, mine: _Membership, name: bytes, data: bytes) -> None:
+    def _compare_again(self, mine: _Membership, name: bytes, data: bytes | bytearray) -> None:
         """What comes again after a lost connection must be what came before; it was answered then."""
         waiting = [early for known, early in self._early if known == name]
         place, message = sealing.message_of(name, data)
@@ -314,6 +328,6 @@ class _Answering:
             mine.ledger.note(self._contexts[place].digest, message)
 
 
-def _same(before: bytes, now: bytes) -> None:
+def _same(before: bytes | bytearray, now: bytes | bytearray) -> None:
     if before != now:
         raise Refused("the server deals other data than before under one name; the job ends here")

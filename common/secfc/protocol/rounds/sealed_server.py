@@ -26,10 +26,11 @@ from secfc.privacy.sealed.epochs import agree
 from secfc.privacy.sealed.messages import OF_MEMBERS, Message, Said
 from secfc.privacy.sealed.questions import Asked, Found, Inertia, Lloyd, Seed, trust
 from secfc.privacy.sealed.server import DealerHalf
-from secfc.protocol.parcels import Data, Whole, to_words
+from secfc.protocol.parcels import Whole
 from secfc.protocol.rounds import sealing
 from secfc.protocol.rounds.kinds import Outgoing, ServerExchange, Void
 from secfc.protocol.rounds.sealing import CHECK, DONE, SEED, Detail
+from secfc.protocol.rounds.uploads import UploadSink
 from secfc.protocol.transfer import Gathered, Here, Sink
 
 MOST_BYTES = 1 << 26  # of one message of a member
@@ -141,23 +142,29 @@ def _touched(before: Labels, after: Labels, clusters: int) -> Any:
     return touched[:-1]
 
 
-class _Upload:
-    """Where one responder's upload for one question goes."""
+class _Told:
+    """What one client is told in an attempt, in order. What it has answered is forgotten: it will not be asked for again."""
 
-    def __init__(self, decoder: Decoder, client: int) -> None:
-        self._decoder, self._client = decoder, client
+    def __init__(self) -> None:
+        self.all: list[Outgoing | None] = []
+        self._unanswered: dict[
+            tuple[int, int], list[tuple[int, int, int]]
+        ] = {}  # by question and chunk: where, stage, step
 
-    @property
-    def received(self) -> int:
-        return 8 * self._decoder.received(self._client)
+    def add(self, one: Outgoing, place: int, message: Message) -> None:
+        where = len(self.all), message.stage, message.step
+        self._unanswered.setdefault((place, message.chunk), []).append(where)
+        self.all.append(one)
 
-    def begin(self, total: int) -> None:
-        due = 8 * self._decoder.shape.layout.words
-        if total != due:
-            raise Malformed(f"an upload of {due} bytes is due, not of {total}")
-
-    def write(self, data: Data) -> None:
-        self._decoder.add(self._client, self._decoder.received(self._client), to_words(data))
+    def answered(self, place: int, message: Message) -> None:
+        """A chunk's steps follow each other, so whoever is at this one has taken all before it."""
+        left = []
+        for where, stage, step in self._unanswered.pop((place, message.chunk), []):
+            if (stage, step) <= (message.stage, message.step):
+                self.all[where] = None
+            else:
+                left.append((where, stage, step))
+        self._unanswered[place, message.chunk] = left
 
 
 class _Exchange:
@@ -182,14 +189,14 @@ class _Exchange:
         self._sinks: dict[tuple[int, bytes], Gathered] = {}
         self._taken: set[tuple[int, bytes]] = set()
         self._inbox: list[tuple[int, int, Message]] = []  # of members: which question, and what they say
-        self._told: dict[int, list[Outgoing]] = {j: [] for j in responders}
+        self._told = {j: _Told() for j in responders}
         self._running: DealerHalf | None = None
         self._through: set[tuple[int, int]] = set()  # members that are through with a question
         self._awaited: set[int] = set()
         self._done = False
         for place, client in enumerate(epoch.committee):
             # in every attempt: whoever was cut off in the one before may not have it
-            self._told[client].append(Outgoing(client, SEED, Whole(epoch.seeds[place])))
+            self._told[client].all.append(Outgoing(client, SEED, Whole(epoch.seeds[place])))
 
     @property
     def detail(self) -> bytes:
@@ -208,7 +215,7 @@ class _Exchange:
         if (client, name) in self._taken:
             return Here()
         if (client, name) in self._uploads:
-            return _Upload(self._decoders[_place_of(name)], client)
+            return UploadSink(self._decoders[_place_of(name)], client)
         return self._sinks.setdefault((client, name), Gathered(self._most(client, name)))
 
     def _most(self, client: int, name: bytes) -> int:
@@ -232,15 +239,16 @@ class _Exchange:
             return
         if (client, name) in self._taken:
             return
-        data = self._sinks.pop((client, name)).data
+        data = self._sinks.pop((client, name)).taken()
         self._taken.add((client, name))
         if name == CHECK:
-            self._checks[client] = data
+            self._checks[client] = bytes(data)
         elif name[:1] == DONE:
             self._through.add((client, _place_of(name)))
         else:
-            place, message = sealing.message_of(name, data)
-            self._inbox.append((self._epoch.committee.index(client), place, message))
+            for place, message in sealing.messages_of(name, data, OF_MEMBERS):
+                self._told[client].answered(place, message)
+                self._inbox.append((self._epoch.committee.index(client), place, message))
 
     def missing(self) -> list[int]:
         """Without the key the leader cannot upload, and no member gets it without the others' parts: whoever is late with
@@ -258,8 +266,8 @@ class _Exchange:
             return self._awaited
         return {j for j in self._epoch.committee if (j, self._place) not in self._through}
 
-    def told(self, client: int) -> Sequence[Outgoing]:
-        return self._told.get(client, ())
+    def told(self, client: int) -> Sequence[Outgoing | None]:
+        return self._told[client].all if client in self._told else ()
 
     # --- computing -------------------------------------------------------------------------------------------------------
 
@@ -272,14 +280,18 @@ class _Exchange:
 
     def _has_work(self) -> bool:
         if not self._epoch.agreed:
-            return not self._uploads and len(self._checks) == len(self._epoch.committee)
-        if self._running is not None and self._running.done:
+            return len(self._checks) == len(self._epoch.committee)
+        if self._running is None:
+            return True
+        if self._running.done:
             return self._all_through()
-        begins = self._running is None and not any(_place_of(name) <= self._place for _, name in self._uploads)
-        return begins or (self._running is not None and any(place == self._place for _, place, _ in self._inbox))
+        mail = [(member, message) for member, place, message in self._inbox if place == self._place]
+        return self._running.goes_on(mail) or self._running.wants(self._decoders[self._place].passed)
 
     def _all_through(self) -> bool:
-        """Whether the next question may come: while seeding, members must have folded this one's rows."""
+        """Whether the next question may come: everybody has uploaded; while seeding, members have folded this one's rows."""
+        if any(_place_of(name) <= self._place for _, name in self._uploads):
+            return False
         if not isinstance(self._asked[self._place], Seed):
             return True
         return all((client, self._place) in self._through for client in self._epoch.committee)
@@ -292,6 +304,8 @@ class _Exchange:
         said: list[tuple[int, Said]] = []
         if self._running is None:
             said += [(self._place, one) for one in self._start()]
+        if self._running is not None:
+            said += [(self._place, one) for one in self._feed(self._running)]
         for member, place, message in inbox:
             if self._running is not None:
                 said += [(place, one) for one in self._running.take(member, message)]
@@ -309,12 +323,15 @@ class _Exchange:
             asked,
             half.terms.rows,
         )
-        decoder = self._decoders[self._place]
         self._running = DealerHalf(half.terms, asked, context, self._epoch.seeds, self._epoch.kept)
-        said = self._running.begin()
-        for first in range(0, half.terms.rows, _BLOCK):
-            end = min(first + _BLOCK, half.terms.rows)
-            said += self._running.feed(first, decoder.sums(first, end))
+        return self._running.begin()
+
+    def _feed(self, running: DealerHalf) -> list[Said]:
+        """Deal the chunks that all uploads have passed; more of them may arrive meanwhile."""
+        said, decoder = [], self._decoders[self._place]
+        end = decoder.passed
+        for first in range(running.fed, end, _BLOCK):
+            said += running.feed(first, decoder.sums(first, min(first + _BLOCK, end)))
         return said
 
     def worked(self, result: Any) -> Answer | Void | None:
@@ -324,7 +341,7 @@ class _Exchange:
         for place, one in result:
             name = sealing.message_name(place, one.message)
             client = self._epoch.committee[one.to]
-            self._told[client].append(Outgoing(client, name, sealing.body_of(one.message)))
+            self._told[client].add(Outgoing(client, name, sealing.body_of(one.message)), place, one.message)
         running = self._running
         self._awaited = {self._epoch.committee[place] for place in running.awaited()} if running is not None else set()
         if running is None or not running.done or not self._all_through():

@@ -23,10 +23,12 @@ from secfc.privacy.sealed.context import Context
 from secfc.privacy.sealed.epochs import Epoch
 from secfc.privacy.sealed.messages import Kind, Message
 from secfc.privacy.sealed.questions import Asked, Inertia, Lloyd, Seed
+from secfc.privacy.sealed.streams import Bytes
 from secfc.protocol.messages import RoundRequest
 from secfc.protocol.parcels import Whole
 
 _NAME = struct.Struct(">BBHII")  # which question, kind, stage, chunk, step
+_LENGTH = struct.Struct(">I")
 _KINDS = list(Kind)
 KEY, CHECK = b"K", b"C"  # a member's part of K; a value that shows that all have the same
 SEED, DONE = b"S", b"D"  # what the server shares with a member; that a member is through with a question
@@ -146,14 +148,16 @@ def upload_name(place: int) -> bytes:
 
 def body_of(message: Message) -> Whole:
     """What of a message travels."""
-    return Whole(memoryview(np.ascontiguousarray(message.data).tobytes()))
+    return Whole(memoryview(np.ascontiguousarray(message.data)))  # type: ignore[arg-type]
 
 
 def message_name(place: int, message: Message) -> bytes:
     return _NAME.pack(place, _KINDS.index(message.kind), message.stage, message.chunk, message.step)
 
 
-def message_of(name: bytes, data: bytes, due: frozenset[Kind] = frozenset(Kind)) -> tuple[int, Message]:
+def message_of(
+    name: bytes, data: bytes | bytearray | Bytes, due: frozenset[Kind] = frozenset(Kind)
+) -> tuple[int, Message]:
     """Which question a message is about, and the message. Raises Malformed unless it is of a kind that is due."""
     if len(name) != _NAME.size:
         raise Malformed("a sealed step has a name of 12 bytes")
@@ -161,3 +165,33 @@ def message_of(name: bytes, data: bytes, due: frozenset[Kind] = frozenset(Kind))
     if kind >= len(_KINDS) or _KINDS[kind] not in due:
         raise Malformed("a sealed step is of a kind that is not due; install the same version everywhere")
     return place, Message(_KINDS[kind], stage, chunk, step, np.frombuffer(data, dtype=np.uint8))
+
+
+def bundle_of(place: int, messages: Sequence[Message]) -> Whole:
+    """What a member says at once about a question travels as one parcel, named by its first message: a call costs more than
+    most messages. Each is preceded by its length, and all but the first by their names."""
+    parts: list[bytes | memoryview] = []
+    for message in messages:
+        name = message_name(place, message) if parts else b""
+        parts += [name, _LENGTH.pack(len(message.data)), memoryview(np.ascontiguousarray(message.data))]  # type: ignore[arg-type]
+    return Whole(b"".join(parts))
+
+
+def messages_of(name: bytes, data: bytearray, due: frozenset[Kind]) -> list[tuple[int, Message]]:
+    """The messages of a bundle, each with the question it is about. Raises Malformed for what is none."""
+    out: list[tuple[int, Message]] = []
+    flat, at = np.frombuffer(data, dtype=np.uint8), 0
+    while at < len(flat) or not out:
+        if out:
+            name, at = bytes(data[at : at + _NAME.size]), at + _NAME.size
+        if at + _LENGTH.size > len(flat):
+            raise Malformed("sealed steps that travel together end before their end")
+        (size,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        if at + size > len(flat):
+            raise Malformed("sealed steps that travel together end before their end")
+        out.append(message_of(name, flat[at : at + size], due))
+        at += size
+    if len({place for place, _ in out}) > 1:
+        raise Malformed("sealed steps that travel together are about one question")
+    return out

@@ -28,11 +28,12 @@ MakeDecoder = Callable[[Plan, Shape, Sequence[int]], Decoder]
 Upload = Callable[[Holding, CodedClusters, Shape, RoundRequest], Words]
 
 
-class _Upload:
-    """Where one responder's upload goes: straight into the sum."""
+class UploadSink:
+    """Where one responder's upload goes: straight into the sum, in open, masked and sealed rounds."""
 
-    def __init__(self, decoder: Decoder, distances: Distances, client: int) -> None:
-        self._decoder, self._distances, self._client = decoder, distances, client
+    def __init__(self, decoder: Decoder, client: int, added: Callable[[], None] = lambda: None) -> None:
+        """`added` is called after every piece."""
+        self._decoder, self._client, self._added = decoder, client, added
 
     @property
     def received(self) -> int:
@@ -45,7 +46,7 @@ class _Upload:
 
     def write(self, data: Data) -> None:
         self._decoder.add(self._client, self._decoder.received(self._client), parcels.to_words(data))
-        self._decoder.advance(self._distances)
+        self._added()
 
 
 class _Exchange(ServerExchange):
@@ -57,9 +58,9 @@ class _Exchange(ServerExchange):
         self._responders = decoder.responders
         self._here: set[int] = set()
 
-    def sink(self, client: int, name: bytes) -> _Upload | None:
+    def sink(self, client: int, name: bytes) -> UploadSink | None:
         due = client in self._responders and not name and not self._handed
-        return _Upload(self._decoder, self._distances, client) if due else None
+        return UploadSink(self._decoder, client, lambda: self._decoder.advance(self._distances)) if due else None
 
     def arrived(self, client: int, name: bytes) -> None:
         self._here.add(client)

@@ -100,9 +100,13 @@ class Coordinator:
         return self._phase.asking.attempt if self._phase.asking is not None else None
 
     @property
-    def changes(self) -> int:
-        """Grows with everything a follower may want to know."""
-        return self.job.changes
+    def changes(self) -> tuple[int, int]:
+        """Two numbers: one grows with everything all followers may want to know, one with what only some are told."""
+        return self.job.changes, self.job.steps
+
+    def steps(self, sender: str) -> int:
+        """How much this client was to be told by now in the current attempt, beside the request."""
+        return len(self.attempt.exchange.told(self.job.index(sender))) if self.attempt is not None else 0
 
     def snapshot(self, now: float) -> Snapshot:
         """All there is to be said about the job."""
@@ -146,6 +150,8 @@ class Coordinator:
                     raise ConfigError(_INCOMPLETE) from None
             case CalledOff():
                 return self._phase.fail(given.error, now)
+            case Worked() if self._phase.quiet:
+                return self._worked(given, now, out)
             case _:
                 following = self._told(given, now, out)
                 self.job.touch()
@@ -226,11 +232,12 @@ class Coordinator:
         except Malformed as error:
             return self._phase.refused(given, error, now, out)
         member.seen = now
-        if not whole or (given.total and sink.received == before):
+        if given.total and sink.received == before:
             return None
-        if (
-            self.phase is not Phase.ROUNDS
-        ):  # in which nobody is told who has answered: every follower would be woken for nothing
+        if not whole:
+            self._phase.passed(out)
+            return None
+        if not self._phase.quiet:
             self.job.touch()
         return self._phase.arrived(given, sink, now, out)
 

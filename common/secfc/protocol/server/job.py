@@ -39,6 +39,7 @@ class Member:
     done: bool = False
     pace: float = 0.0  # smoothed seconds from question to complete answer; the quick are asked first
     uploaded_bytes: int = 0
+    told_bytes: int = 0  # of further messages of its attempts
     broken: dict[str, str] = field(default_factory=dict)
     stopped: str = ""  # why its process went away, if it said so
 
@@ -75,6 +76,7 @@ class ServerJob:
     carried: tuple[bytes, Leakage] | None = None  # what these share sets have told before
     clustering: Callable[[int], Clustering] | None = None  # for so many rows, if not the job's own; in one process
     changes: int = 0  # grows with everything a follower may want to know
+    steps: int = 0  # grows with what only some are told in an attempt
 
     def touch(self) -> None:
         self.changes += 1

@@ -105,17 +105,23 @@ def _of_rounds(phase: JobPhase, machine: Asking, sender: str, cursor: Cursor, no
             return out
         out.append(request)
         cursor.asked, cursor.began, cursor.steps = attempt.name, True, 0
-    return out + _steps(phase.met.session, attempt, phase.job.index(sender), cursor)
+    steps = _steps(phase.met.session, attempt, phase.job.index(sender), cursor)
+    phase.job.members[sender].told_bytes += sum(len(piece.data) for piece in steps)
+    return [*out, *steps]
 
 
-def _steps(session: bytes, attempt: Attempt, client: int, cursor: Cursor) -> list[messages.Event]:
+def _steps(session: bytes, attempt: Attempt, client: int, cursor: Cursor) -> list[messages.Piece]:
     """Further messages of the attempt to this client."""
-    out: list[messages.Event] = []
+    out: list[messages.Piece] = []
     for one in attempt.exchange.told(client)[cursor.steps :]:
+        cursor.steps += 1
+        if one is None:
+            continue
         parcel = Parcel(session, Kind.STEP, parcels.attempt_name(*attempt.name) + one.name)
         total = one.body.total
-        out += [messages.Piece(parcel, at, total, data) for at, data in transfer.pieces(one.body)]
-        cursor.steps += 1
+        out += [
+            messages.Piece(parcel, at, total, data) for at, data in transfer.pieces(one.body, size=transfer.PIECE_BYTES)
+        ]
     return out
 
 

@@ -30,6 +30,7 @@ class Client:
     done: bool
     liar: bool
     uploaded_bytes: int
+    told_bytes: int
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ def _client(phase: JobPhase, name: str, member: Member, missing: tuple[str, ...]
         done=member.done,
         liar=name in phase.job.liars,
         uploaded_bytes=member.uploaded_bytes,
+        told_bytes=member.told_bytes,
     )
 
 

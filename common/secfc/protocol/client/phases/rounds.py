@@ -174,6 +174,8 @@ class Rounds(Follows):
             self._verified(given.result, now, out)
         elif given.name[0] == "step":
             self._post(given.name[1], given.result, given.seconds, now)
+        if self._exchange is not None and not self._due and (run := self._exchange[1].due()) is not None:
+            out.work.append(Work(("step", self._exchange[0]), run))
         return following
 
 

@@ -25,6 +25,7 @@ class JobPhase:
     """
 
     phase: ClassVar[Phase]
+    quiet: ClassVar[bool] = False  # whether followers hear of what arrives and is computed only when the phase says so
     met: Met | None = None
     union: UnionSums | None = None
     tossed: Coins | None = None
@@ -56,6 +57,9 @@ class JobPhase:
     def arrived(self, given: Arrived, sink: Sink, now: float, out: Effects) -> JobPhase | None:
         """A parcel is here whole, maybe once more."""
         return None
+
+    def passed(self, out: Effects) -> None:
+        """A piece of a parcel is here, not the last."""
 
     def refused(self, given: Arrived, error: SecfcError, now: float, out: Effects) -> JobPhase | None:
         """A piece that was due is malformed."""

@@ -14,6 +14,7 @@ from secfc.privacy import identifiers
 from secfc.privacy.centers import Centers, needed
 from secfc.privacy.gathering import Gathering
 from secfc.privacy.identifiers import Ids
+from secfc.privacy.leakage import Leakage
 from secfc.protocol import messages
 from secfc.protocol.effects import Arrived, Effects, Work, Worked
 from secfc.protocol.messages import Phase
@@ -34,6 +35,7 @@ class RoundsPhase(Begun):
     """Asking until the clustering is done."""
 
     phase = Phase.ROUNDS
+    quiet = True
 
     def __init__(self, job: ServerJob, now: float, before: JobPhase, state: State | None = None) -> None:
         """`state`: where an earlier process of the server stood."""
@@ -175,7 +177,11 @@ class RoundsPhase(Begun):
         self._work(out)
         return None
 
+    def passed(self, out: Effects) -> None:
+        self._work(out)
+
     def _work(self, out: Effects) -> None:
+        """What can be computed with what is here."""
         if (due := self._asking.due()) is not None:
             out.work.append(Work(*due))
 
@@ -198,20 +204,21 @@ class RoundsPhase(Begun):
             case None if self._asking.void:
                 return self._ask(now)
             case None:
+                self.job.steps += 1
                 self._work(out)
             case Void(clients, reason):
                 return self._disagree([self.job.names[j] for j in clients], reason, now, out)
             case Lies(clients):
                 return self._lied([self.job.names[j] for j in clients], now, out)
             case record:
-                if found.leakage is not before:
-                    out.put("leakage", self.job.meet().share_sets + found.leakage.to_bytes())
-                return self._advance(record, now, out)
+                return self._advance(record, now, out, None if found.leakage is before else found.leakage)
         return None
 
-    def _advance(self, record: RequestRecord, now: float, out: Effects) -> JobPhase | None:
+    def _advance(self, record: RequestRecord, now: float, out: Effects, leakage: Leakage | None) -> JobPhase | None:
         out.put("state", records.state_to(self._asking.clustering.state()))
         out.put(f"record/{record.number:09d}", records.record_to(record))
+        if leakage is not None:
+            out.put("leakage", self.job.meet().share_sets + leakage.to_bytes())
         self._short_since, self._disagreed = None, 0
         self._blamed.clear()
         self.job.touch()
