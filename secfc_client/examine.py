@@ -16,6 +16,11 @@ import numpy.typing as npt
 LEAST_STEPS = 8.0  # a standard deviation of fewer quantisation steps is too coarse
 FEW = 16  # distinct values that are few
 _SHOWN = 5
+_WHO = {  # can compute values from distances
+    "open": "the server, alone or with one client,",
+    "masked": "the server",
+    "sealed": "the server together with a member of the committee",
+}
 
 Features = npt.NDArray[np.float64]
 
@@ -62,10 +67,9 @@ def coarse_text(found: Sequence[Coarse], precision: int) -> str:
 def few_values_text(found: dict[str, int], uploads: str) -> str:
     """One line for people: which columns, how many values, and what it means."""
     what = _listed([f"{name} ({count})" for name, count in found.items()])
-    who = "the server" if uploads == "masked" else "the server, alone or with one client,"
     return (
-        f"few distinct values: {what}; with {uploads} uploads {who} can compute such values of every row from very few"
-        " requests; take part only if it may know them (docs/privacy.md)"
+        f"few distinct values: {what}; with {uploads} uploads {_WHO[uploads]} can compute such values of every row from"
+        " very few requests; take part only if they may know them (docs/privacy.md)"
     )
 
 
@@ -73,8 +77,7 @@ def warnings(features: Features, names: Sequence[str], precision: int, uploads: 
     """Everything that is worth a warning, one line each."""
     rough, few = coarse(features, names, precision), few_values(features, names)
     lines = [coarse_text(rough, precision)] if rough else []
-    shown = few and uploads != "sealed"  # no distances are shown then
-    return lines + ([few_values_text(few, uploads)] if shown else [])
+    return lines + ([few_values_text(few, uploads)] if few else [])
 
 
 def _listed(items: Sequence[str]) -> str:

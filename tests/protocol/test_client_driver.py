@@ -158,7 +158,8 @@ def exact(job: Bench) -> None:
     assert job.server.phase is Phase.FINISHED, str(job.server.failure)
     seed, what = job.server.snapshot(job.now).seed, job.federation.job
     assert seed is not None
-    pooled = central.run(np.concatenate(job.rows), what.k, start=what.seeding, coins=Coins(seed))
+    start, tried = what.seeding, job.plan.candidates
+    pooled = central.run(np.concatenate(job.rows), what.k, start=start, coins=Coins(seed), candidates=tried)
     assert job.labels() == pooled.labels.tolist()
 
 

@@ -390,7 +390,7 @@ def test_a_peer_has_so_many_deliveries_and_no_more(ring: list[Kit], job: Sharing
             ends = [asyncio.ensure_future(call.code()) for call in calls]
             while sum(end.done() for end in ends) < 120 - exchange.AT_ONCE:
                 await asyncio.sleep(0.02)
-            assert served.exchange._turns._open["client-1"] == exchange.AT_ONCE
+            assert served.exchange._turns._under_way["client-1"] == exchange.AT_ONCE
             await other.deliver(send.to, send.message, send.body)  # others have turns of their own
             refused = [end.result() for end in ends if end.done()]
             for call in calls:

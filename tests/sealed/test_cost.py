@@ -15,12 +15,14 @@ from secfc.coding.field import Field
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.lloyd import Clustering
 from secfc.privacy.sealed import cost, rounds
+from secfc.privacy.sealed.messages import OF_MEMBERS
 from secfc.protocol import parcels
 from secfc.protocol.client.inputs import Told
 from secfc.protocol.effects import Arrived
 from secfc.protocol.memory import Memory
 from secfc.protocol.messages import Piece
 from secfc.protocol.parcels import Kind
+from secfc.protocol.rounds import sealing
 from secfc.protocol.rounds.sealing import CHECK, DONE, KEY, SEED
 
 ROWS, FEATURES = 60, 3
@@ -53,6 +55,13 @@ class Counted(Memory):
         if parcel.kind not in (Kind.UPLOAD, Kind.STEP) or word in AGREEING:
             return
         key = parcels.attempt_of(parcel.name)[0], sender, parcel.kind
+        if (
+            sender != SERVER and parcel.kind is Kind.STEP and word != DONE
+        ):  # what a member says at once travels together
+            bundle = sealing.messages_of(parcel.name[HEAD:], bytearray(data), OF_MEMBERS)
+            self.sent[key] += sum(len(message.data) for _, message in bundle)
+            self.messages[key] += len(bundle)
+            return
         self.sent[key] += len(data)
         self.messages[key] += offset == 0 and word != DONE
 

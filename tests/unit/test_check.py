@@ -279,8 +279,8 @@ class TestPolicy:
         assert found(kits / "a")["policy"] == ("ok", "no policy.toml: the defaults; federation.toml fits")
 
     def test_rules_that_fit(self, kits: Path) -> None:
-        (kits / "a" / "policy.toml").write_text('uploads = ["masked"]\nmax_directions = 5\n')
-        assert found(kits / "a")["policy"] == ("ok", 'uploads = ["masked"], max_directions = 5; federation.toml fits')
+        (kits / "a" / "policy.toml").write_text('uploads = ["sealed"]\nmax_directions = 5\n')
+        assert found(kits / "a")["policy"] == ("ok", 'uploads = ["sealed"], max_directions = 5; federation.toml fits')
 
     def test_rules_that_do_not_fit(self, kits: Path, tmp_path: Path) -> None:
         own = tmp_path / "strict.toml"
@@ -380,7 +380,10 @@ class TestData:
         lines = self.lines(kits, "x,y\n" + "".join(f"{j % 2},{0.001 * j:.3f}\n" for j in range(8)))
         assert failures(lines) == {}
         assert lines["data values"][0] == lines["data precision"][0] == "warn"
-        assert "few distinct values: x (2); with masked uploads the server can compute" in lines["data values"][1]
+        assert (
+            "x (2); with sealed uploads the server together with a member of the committee can"
+            in lines["data values"][1]
+        )
         assert re.search(r"is too coarse for y \(0\.\d+\): .* agree on precision = 12 ", lines["data precision"][1])
 
     def test_no_rows(self, kits: Path) -> None:
