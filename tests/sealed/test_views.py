@@ -325,8 +325,17 @@ def test_a_groups_winner_stands_at_any_place(candidates: int) -> None:
         for winner in range(first, end):
             turns = np.zeros((end - first, len(edges) - 1), dtype=np.uint8)
             turns[:, g] = range(end - first)
-            places = [int(nearest._turned_places(contest, turn[None])[0, winner]) for turn in turns]  # type: ignore[index]
+            places = [_counted(contest, turn[None], winner) for turn in turns]
             assert sorted(places) == list(range(first, end))
+
+
+def _counted(contest: nearest.Contest, turns: Any, candidate: int) -> int:
+    """The place of the test in which all comparisons of a candidate count."""
+    table = np.empty((5, contest.duels()), dtype=np.int32)
+    contest.list_duels(turns, 0, 0, table)
+    _, one, two, up, down = table
+    [place] = {*up[one == candidate].tolist(), *down[two == candidate].tolist()}
+    return int(place)
 
 
 # --- with the committee's real streams ------------------------------------------------------------------------------------
