@@ -15,13 +15,14 @@ from secfc.coding.field import Field
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.lloyd import Clustering
 from secfc.privacy.sealed import cost, rounds
+from secfc.privacy.sealed.messages import OF_MEMBERS
 from secfc.protocol import parcels
 from secfc.protocol.client.inputs import Told
 from secfc.protocol.effects import Arrived
 from secfc.protocol.memory import Memory
 from secfc.protocol.messages import Piece
 from secfc.protocol.parcels import Kind
-from secfc.protocol.rounds.sealing import CHECK, DONE, KEY, SEED
+from secfc.protocol.rounds.sealing import CHECK, DONE, KEY, SEED, messages_of
 
 ROWS, FEATURES = 60, 3
 SEEDS = {3: 3, 4: 4, 10: 1}  # rows with which no cluster runs empty in the first two rounds
@@ -32,7 +33,8 @@ AGREEING = (KEY, CHECK, SEED)  # once in an epoch, some 60 bytes each
 
 
 class Counted(Memory):
-    """Bytes and messages of every request: (number, sender, kind), but for what agrees on an epoch's keys."""
+    """Bytes and messages of every request: (number, sender, kind), but for what agrees on an epoch's keys, and for names and
+    lengths (16 bytes a message) of those that travel together."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -53,8 +55,13 @@ class Counted(Memory):
         if parcel.kind not in (Kind.UPLOAD, Kind.STEP) or word in AGREEING:
             return
         key = parcels.attempt_of(parcel.name)[0], sender, parcel.kind
-        self.sent[key] += len(data)
-        self.messages[key] += offset == 0 and word != DONE
+        sizes = [len(data)]
+        if (
+            sender != SERVER and parcel.kind is Kind.STEP and len(parcel.name) - HEAD > 2
+        ):  # all of it: it fits into a piece
+            sizes = [len(one.data) for _, one in messages_of(parcel.name[HEAD:], bytearray(data), OF_MEMBERS)]
+        self.sent[key] += sum(sizes)
+        self.messages[key] += len(sizes) if offset == 0 and word != DONE else 0
 
 
 def job(clusters: int, privacy: int) -> tuple[plan.Plan, Counted]:
