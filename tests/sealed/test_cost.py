@@ -15,12 +15,14 @@ from secfc.coding.field import Field
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.lloyd import Clustering
 from secfc.privacy.sealed import cost, rounds
+from secfc.privacy.sealed.messages import Kind as Sealed
 from secfc.protocol import parcels
 from secfc.protocol.client.inputs import Told
 from secfc.protocol.effects import Arrived
 from secfc.protocol.memory import Memory
 from secfc.protocol.messages import Piece
 from secfc.protocol.parcels import Kind
+from secfc.protocol.rounds import sealing
 from secfc.protocol.rounds.sealing import CHECK, DONE, KEY, SEED
 
 ROWS, FEATURES = 60, 3
@@ -38,23 +40,31 @@ class Counted(Memory):
         super().__init__(*given)
         self.sent: Counter[tuple[int, str, Kind]] = Counter()
         self.messages: Counter[tuple[int, str, Kind]] = Counter()
+        self._parcels: dict[tuple[str, str, parcels.Parcel], bytearray] = {}
         self.labels: list[list[int]] = []
         self.finished = lambda clustering, _: self.labels.append(clustering.labels.tolist())
 
     def _give(self, name: str, given: Any) -> None:
         if name == SERVER and isinstance(given, Arrived):
-            self._count(given.sender, given.parcel, given.offset, given.data)
+            self._count(given.sender, name, given.parcel, given.data)
         elif isinstance(given, Told) and isinstance(given.event, Piece):
-            self._count(SERVER, given.event.parcel, given.event.offset, given.event.data)
+            self._count(SERVER, name, given.event.parcel, given.event.data)
         super()._give(name, given)
 
-    def _count(self, sender: str, parcel: parcels.Parcel, offset: int, data: Any) -> None:
+    def _count(self, sender: str, to: str, parcel: parcels.Parcel, data: Any) -> None:
         word = parcel.name[HEAD:][:1] if len(parcel.name) - HEAD < 3 else b""
-        if parcel.kind not in (Kind.UPLOAD, Kind.STEP) or word in AGREEING:
-            return
-        key = parcels.attempt_of(parcel.name)[0], sender, parcel.kind
-        self.sent[key] += len(data)
-        self.messages[key] += offset == 0 and word != DONE
+        if parcel.kind in (Kind.UPLOAD, Kind.STEP) and word not in (*AGREEING, DONE):
+            self._parcels.setdefault((sender, to, parcel), bytearray()).extend(data)
+
+    def run(self) -> None:
+        super().run()
+        for (sender, _, parcel), data in self._parcels.items():
+            key = parcels.attempt_of(parcel.name)[0], sender, parcel.kind
+            said: list[Any] = [data]
+            if parcel.kind is Kind.STEP and sender != SERVER:  # what a member says at once travels together
+                said = [message.data for _, message in sealing.messages_of(parcel.name[HEAD:], data, frozenset(Sealed))]
+            self.sent[key] += sum(map(len, said))
+            self.messages[key] += len(said)
 
 
 def job(clusters: int, privacy: int) -> tuple[plan.Plan, Counted]:
