@@ -40,17 +40,18 @@ class Counted(Memory):
         super().__init__(*given)
         self.sent: Counter[tuple[int, str, Kind]] = Counter()
         self.messages: Counter[tuple[int, str, Kind]] = Counter()
+        self._parcels: dict[tuple[str, str, parcels.Parcel], bytearray] = {}
         self.labels: list[list[int]] = []
         self.finished = lambda clustering, _: self.labels.append(clustering.labels.tolist())
 
     def _give(self, name: str, given: Any) -> None:
         if name == SERVER and isinstance(given, Arrived):
-            self._count(given.sender, given.parcel, given.offset, given.data)
+            self._count(given.sender, name, given.parcel, given.data)
         elif isinstance(given, Told) and isinstance(given.event, Piece):
-            self._count(SERVER, given.event.parcel, given.event.offset, given.event.data)
+            self._count(SERVER, name, given.event.parcel, given.event.data)
         super()._give(name, given)
 
-    def _count(self, sender: str, parcel: parcels.Parcel, offset: int, data: Any) -> None:
+    def _count(self, sender: str, to: str, parcel: parcels.Parcel, data: Any) -> None:
         word = parcel.name[HEAD:][:1] if len(parcel.name) - HEAD < 3 else b""
         if parcel.kind not in (Kind.UPLOAD, Kind.STEP) or word in AGREEING:
             return
