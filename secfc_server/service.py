@@ -87,8 +87,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             if news:
                 continue
             try:
-                async with asyncio.timeout(SIGN_OF_LIFE_SECONDS):
-                    await follower.change.wait()
+                await asyncio.wait_for(follower.change.wait(), SIGN_OF_LIFE_SECONDS)
             except TimeoutError:
                 yield self._coordinator.waiting(sender)
         self.informed.add(sender)

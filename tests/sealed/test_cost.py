@@ -15,7 +15,7 @@ from secfc.coding.field import Field
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.lloyd import Clustering
 from secfc.privacy.sealed import cost, rounds
-from secfc.privacy.sealed.messages import OF_MEMBERS
+from secfc.privacy.sealed.messages import Kind as Sealed
 from secfc.protocol import parcels
 from secfc.protocol.client.inputs import Told
 from secfc.protocol.effects import Arrived
@@ -53,18 +53,18 @@ class Counted(Memory):
 
     def _count(self, sender: str, to: str, parcel: parcels.Parcel, data: Any) -> None:
         word = parcel.name[HEAD:][:1] if len(parcel.name) - HEAD < 3 else b""
-        if parcel.kind not in (Kind.UPLOAD, Kind.STEP) or word in AGREEING:
-            return
-        key = parcels.attempt_of(parcel.name)[0], sender, parcel.kind
-        if (
-            sender != SERVER and parcel.kind is Kind.STEP and word != DONE
-        ):  # what a member says at once travels together
-            bundle = sealing.messages_of(parcel.name[HEAD:], bytearray(data), OF_MEMBERS)
-            self.sent[key] += sum(len(message.data) for _, message in bundle)
-            self.messages[key] += len(bundle)
-            return
-        self.sent[key] += len(data)
-        self.messages[key] += offset == 0 and word != DONE
+        if parcel.kind in (Kind.UPLOAD, Kind.STEP) and word not in (*AGREEING, DONE):
+            self._parcels.setdefault((sender, to, parcel), bytearray()).extend(data)
+
+    def run(self) -> None:
+        super().run()
+        for (sender, _, parcel), data in self._parcels.items():
+            key = parcels.attempt_of(parcel.name)[0], sender, parcel.kind
+            said: list[Any] = [data]
+            if parcel.kind is Kind.STEP and sender != SERVER:  # what a member says at once travels together
+                said = [message.data for _, message in sealing.messages_of(parcel.name[HEAD:], data, frozenset(Sealed))]
+            self.sent[key] += sum(map(len, said))
+            self.messages[key] += len(said)
 
 
 def job(clusters: int, privacy: int) -> tuple[plan.Plan, Counted]:
