@@ -172,7 +172,7 @@ SABOTAGES = [
     Sabotage(
         "the policy's largest number of requests is ignored",
         GUARD,
-        "if rules.max_requests is not None and number > rules.max_requests:",
+        "if rules.max_requests is not None and asked.number > rules.max_requests:",
         "if False:",
         ("tests/unit/test_guard.py::test_the_policy_limits_requests",),
     ),
@@ -452,7 +452,10 @@ SABOTAGES = [
         COMPARER,
         'turn = below(self._key(f"turn/{number}"), self.terms.places(part.lanes), len(part))',
         "turn = np.zeros(len(part), dtype=np.uint8)",
-        ("tests/sealed/test_coins.py::test_places_are_turned_by_any_number_and_by_all_members_alike",),
+        (
+            "tests/sealed/test_coins.py::test_places_are_turned_by_any_number_and_by_all_members_alike",
+            f"{VIEWS}::test_what_the_server_adds_up_is_a_coin",
+        ),
     ),
     Sabotage(
         "sealed: an epoch is not written down",
@@ -517,13 +520,6 @@ SABOTAGES = [
         COMPARER,
         'direction = coins(self._key("dir"), sum(len(part) for part in parts))',
         "direction = np.zeros(sum(len(part) for part in parts), dtype=np.uint8)",
-        (f"{VIEWS}::test_what_the_server_adds_up_is_a_coin",),
-    ),
-    Sabotage(
-        "digits stand where they are, so the server sees which differs",
-        COMPARER,
-        'turn = below(self._key(f"turn/{number}"), self.terms.places(part.lanes), len(part))',
-        "turn = np.zeros(len(part), dtype=np.uint8)",
         (f"{VIEWS}::test_what_the_server_adds_up_is_a_coin",),
     ),
     Sabotage(
