@@ -253,7 +253,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3, help="take the least of so many measurements")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
-    kernels.warm(with_sealed=True)
+    kernels.warm()
     for size in SIZES:
         measure(size, options.rounds, options.repeat, options.profile)
 

@@ -98,12 +98,12 @@ def test_without_a_place_they_are_compiled_for_this_process(
 ) -> None:
     tries: list[bool] = []
 
-    def compiled() -> None:
+    def compiled(*_: str) -> None:
         tries.append(kernels.kept)
         if kernels.kept:
             raise error
 
-    monkeypatch.setattr(kernels, "_compile", compiled)
+    monkeypatch.setattr(kernels, "_import", compiled)
     kernels._load()
     assert tries == [True, False]
     assert len(said) == 1
@@ -113,10 +113,10 @@ def test_without_a_place_they_are_compiled_for_this_process(
 
 
 def test_another_error_is_not_hidden(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> NoReturn:
+    def broken(*_: str) -> NoReturn:
         raise RuntimeError("LLVM is broken")
 
-    monkeypatch.setattr(kernels, "_compile", broken)
+    monkeypatch.setattr(kernels, "_import", broken)
     with pytest.raises(RuntimeError, match="LLVM"):
         kernels._load()
 
@@ -125,7 +125,7 @@ def test_threads_do_not_load_them_at_the_same_time(monkeypatch: pytest.MonkeyPat
     """Two threads importing the same modules have been seen waiting for each other for ever."""
     inside, most, barrier = [], [0], threading.Barrier(4)
 
-    def compiled() -> None:
+    def compiled(*_: str) -> None:
         inside.append(1)
         most[0] = max(most[0], len(inside))
         time.sleep(0.005)
@@ -135,7 +135,7 @@ def test_threads_do_not_load_them_at_the_same_time(monkeypatch: pytest.MonkeyPat
         barrier.wait(10)
         kernels.__getattr__("nearest")
 
-    monkeypatch.setattr(kernels, "_compile", compiled)
+    monkeypatch.setattr(kernels, "_import", compiled)
     threads = [threading.Thread(target=first_use) for _ in range(4)]
     for thread in threads:
         thread.start()

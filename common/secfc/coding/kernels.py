@@ -18,7 +18,6 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -27,6 +26,7 @@ from secfc.logs import say
 
 log = logging.getLogger("secfc.coding.kernels")
 _OF_TABLES = ("insert_ids", "peel_ids")
+_PLAIN, _SEALED = ("_kernels", "_product", "_tables"), "_sealed_kernels"
 SHIPPED = "SECFC_KERNELS"  # names a folder of kernels compiled beforehand, which may be read-only
 _MEMORY = Path("/dev/shm")  # noqa: S108 - writable in a container whose root is not; only a private folder is made in it
 _loading = threading.RLock()  # threads that import the same modules at the same time can wait for each other for ever
@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     with _loading:
         _use_shipped()
-        _load()
+        _load(*_PLAIN)
     from secfc.coding import _kernels, _product
 
     if name in _OF_TABLES:
@@ -51,28 +51,27 @@ def __getattr__(name: str) -> Any:
 
 def sealed() -> ModuleType:
     """The kernels of sealed rounds, which only federations with sealed uploads load."""
-    if "_sealed_kernels" not in globals():
-        __getattr__("nearest")
+    if _SEALED not in globals():
         with _loading:
-            _load(_compile_sealed)
-        globals()["_sealed_kernels"] = importlib.import_module("secfc.coding._sealed_kernels")
-    return cast("ModuleType", globals()["_sealed_kernels"])
+            _use_shipped()
+            _load(*_PLAIN, _SEALED)
+        globals()[_SEALED] = importlib.import_module(f"secfc.coding.{_SEALED}")
+    return cast("ModuleType", globals()[_SEALED])
 
 
-def warm(*, with_sealed: bool = False) -> None:
-    """Load all kernels now; from disk if they were compiled before, else the log says that they are being compiled."""
-    __getattr__("nearest")
-    __getattr__("insert_ids")
+def warm(*, with_sealed: bool = True) -> None:
+    """Load the kernels now; from disk if they were compiled before, else the log says that they are being compiled."""
     if with_sealed:
         sealed()
+    else:
+        __getattr__("nearest")
 
 
-def _load(compiling: Callable[[], None] | None = None) -> None:
-    """Load the modules, and if numba finds no place for what it compiles, without keeping it."""
+def _load(*modules: str) -> None:
+    """Load modules of kernels, and if numba finds no place for what it compiles, without keeping it."""
     global kept  # noqa: PLW0603 - one process has one set of kernels
-    compiling = compiling or _compile
     try:
-        compiling()
+        _import(*modules)
     except (OSError, RuntimeError) as error:  # numba's own word for "nowhere to write" is RuntimeError
         if not kept:
             raise
@@ -81,15 +80,7 @@ def _load(compiling: Callable[[], None] | None = None) -> None:
         advice = "set NUMBA_CACHE_DIR to a folder that this user can write"
         text = "compiled kernels cannot be kept, so every start compiles them again"
         say(log, text, level=logging.WARNING, reason=why, advice=advice)
-        compiling()
-
-
-def _compile() -> None:
-    _import("_kernels", "_product", "_tables")
-
-
-def _compile_sealed() -> None:
-    _import("_sealed_kernels")
+        _import(*modules)
 
 
 def _import(*modules: str) -> None:
