@@ -1,5 +1,5 @@
-"""Sealed rounds: the server learns assignments, never distances. The server and one committee member together know what the
-server knows in masked rounds (docs/sealed.md)."""
+"""Sealed rounds: the server and one committee member together know what the server knows in masked rounds; without a member's
+help it learns assignments and the final inertia, no distances (docs/sealed.md)."""
 
 from __future__ import annotations
 
