@@ -115,8 +115,8 @@ def command(
     quiet: bool,
 ) -> int:
     """Take part in one clustering job with the rows of --data, and write them with their cluster to --out. Rows leave
-    this machine only as shares, which fewer than t+1 clients cannot read. With masked and open uploads the server can
-    compute the rows from the distances it gets; with sealed ones it and one committee member can (docs/privacy.md).
+    this machine only as shares, from which any t clients learn nothing. With sealed uploads, the default, the server and one
+    committee member together can compute the rows; with masked and open ones the server alone can (docs/privacy.md).
     Exit codes: 0 done, 2 wrong usage, configuration or data, 3 the server could not be reached or a disk was full, 4
     the job failed, 130 or 143 stopped by a signal."""
     logs.configure(log_format, quiet)

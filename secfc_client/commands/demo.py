@@ -42,7 +42,7 @@ from secfc_client.commands.demonstration.rows import load, mixture
     type=click.Choice(UPLOADS),
     default=DEFAULT,
     show_default=True,
-    help="What the server sees: assignments (sealed), distances (masked, quicker), or every upload.",
+    help="sealed: the server sees assignments, with a committee member distances; masked (faster): distances; open: all.",
 )
 @click.option(
     "--membership",

@@ -15,8 +15,8 @@ SEES = {
 
 MEANING = {
     "sealed": (
-        "sealed uploads: the server learns the assignments of all rounds and the final inertia; with any one member of the"
-        " committee it learns what masked uploads show it, and nothing notices a server that deals falsely (docs/sealed.md)"
+        "sealed uploads: with any one member of the committee the server learns what masked uploads show it; alone, the"
+        " assignments of all rounds and the final inertia; nothing notices a server that deals falsely (docs/sealed.md)"
     ),
     "masked": (f"masked uploads: {MASKED_PRICE}; use them only with a server that may know the rows (docs/privacy.md)"),
     "open": (
