@@ -24,6 +24,7 @@ from experiments import network as over_network
 from experiments import output
 from experiments.timing import Action, Seconds, clock, interleaved, ratio, typical
 from experiments.workload import CLIENTS, PRIVACY, Size, Workload
+from secfc.agreement import costs
 from secfc.coding import parallel
 from secfc.kmeans.distances import CodedClusters
 
@@ -110,7 +111,7 @@ def _sharing(job: Workload, samples: Sequence[Seconds]) -> Row:
 
 
 def _memory(job: Workload) -> Row:
-    cost = job.plan.cost()
+    cost = costs.of(job.plan)
 
     def client() -> None:
         clusters = CodedClusters(job.receive(), job.size.k)

@@ -10,7 +10,7 @@ import pyarrow.csv as pacsv
 import pytest
 
 from secfc import local
-from secfc.agreement import plan
+from secfc.agreement import costs, plan
 from secfc.local import Local
 from tests.integration import helpers
 
@@ -54,7 +54,7 @@ def check_bytes(site: Local, parts: helpers.Parts) -> None:
         for name in step["responders"]:
             uploaded[name] += step["upload_bytes"] // len(step["responders"])
     assert result["bytes"]["uploaded"] == uploaded
-    assert all(step["upload_bytes"] <= agreed.responders * agreed.cost()["round_bytes_per_client"]
+    assert all(step["upload_bytes"] <= agreed.responders * costs.of(agreed)["round_bytes_per_client"]
                for step in result["history"])  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from secfc import local
-from secfc.agreement import plan
+from secfc.agreement import costs, plan
 from secfc.local import Local
 from secfc.protocol import transfer
 from tests.integration import helpers
@@ -49,7 +49,7 @@ def test_memory_and_bytes_are_as_planned(tmp_path: Path, capsys: pytest.CaptureF
     site = helpers.prepared(tmp_path, parts, made)
     seen = measure(site, 300)
     helpers.check_labels(site, parts)
-    result, cost, agreed = site.result(), plan.of(made).cost(), plan.of(made)
+    result, cost, agreed = site.result(), costs.of(plan.of(made)), plan.of(made)
     client = max(seen[name] for name in made.roster)
     with capsys.disabled():
         print(f"\nm={ROWS} d={FEATURES} k={CLUSTERS} n={CLIENTS} t=1 l={agreed.segments} lanes={agreed.field.lanes}")  # noqa: T201
@@ -67,7 +67,7 @@ def test_memory_and_bytes_are_as_planned(tmp_path: Path, capsys: pytest.CaptureF
 
 def check_bytes(result: dict[str, Any], agreed: plan.Plan) -> None:
     """Sharing: m_j·⌈d/ℓ⌉ residues a lane to each other client. A round: at most m·k residues a lane from each responder."""
-    cost = agreed.cost()
+    cost = costs.of(agreed)
     assert set(result["bytes"]["sharing_sent"].values()) == {cost["sharing_bytes_per_client"]}
     assert cost["sharing_bytes_per_client"] > 4 * transfer.PIECE_BYTES  # beyond gRPC's limit for one message
     per_residue = 8 / 3

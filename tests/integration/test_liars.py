@@ -23,7 +23,8 @@ def start(site: Local, liars: dict[str, tuple[str, int]]) -> None:
 def make(tmp_path: Path, clients: int, **settings: Any) -> tuple[Local, helpers.Parts]:
     sizes = [40 + 10 * j for j in range(clients)]
     parts = helpers.split(helpers.mixture(sum(sizes), 6, 4, seed=5), sizes)
-    wishes = {"uploads": "open", "liars": 1, "segments": 1, "precision": 8} | settings
+    # plain seeds, with which there are more than six requests to lie in
+    wishes = {"uploads": "open", "liars": 1, "segments": 1, "precision": 8, "candidates": 1} | settings
     made = helpers.describe(parts, 4, **wishes)
     return helpers.prepared(tmp_path, parts, made, environment={"SECFC_THREADS": "1"}), parts
 

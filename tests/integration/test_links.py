@@ -17,8 +17,8 @@ import grpc
 import pyarrow.parquet as pq
 import pytest
 
+from secfc.agreement import costs, plan
 from secfc.agreement import federation as federations
-from secfc.agreement import plan
 from secfc.local import Local
 from secfc.pki import kit
 from secfc.protocol import transfer
@@ -102,7 +102,7 @@ def test_the_servers_connections_are_cut_in_the_middle_of_uploads(tmp_path: Path
     """Twice, each time in the middle of a message; clients come back and go on with the words that are missing."""
     parts = helpers.split(helpers.mixture(12000, 4, 16), [4000, 4000, 4000])
     plain = helpers.describe(parts, 16, max_rounds=6, precision=4)
-    layout = plan.of(plain).cost()
+    layout = costs.of(plan.of(plain))
     assert layout["round_bytes_per_client"] > 1.2 * transfer.PIECE_BYTES
     proxy = stack.enter_context(Proxy(plain.server.bind))
     seeding = 3 * 16 * 12000 * 8  # at most: three clients, 16 single columns
@@ -182,7 +182,7 @@ def test_links_that_break_every_200_kilobytes(tmp_path: Path, stack: ExitStack) 
     """Shares, sums over all clients and uploads are each several times as large, and all get across."""
     parts = helpers.split(helpers.mixture(9000, 8, 6), [8000, 600, 400])
     plain = helpers.describe(parts, 6, max_rounds=2, precision=4, membership="private")
-    assert plan.of(plain).cost()["round_bytes_per_client"] > 200_000
+    assert costs.of(plan.of(plain))["round_bytes_per_client"] > 200_000
     proxies = {
         name: stack.enter_context(Proxy(plain.party(name).bind, carries=200_000)) for name in ("server", "client-2")
     }

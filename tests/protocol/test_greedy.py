@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secfc.agreement import plan
+from secfc.agreement import costs, plan
 from secfc.kmeans import central
 from secfc.kmeans.candidates import candidates_per_seed
 from secfc.kmeans.coins import Coins
@@ -129,7 +129,7 @@ def test_the_plan_knows_what_the_candidates_cost(uploads: str) -> None:
         tap=lambda question, given: sent.append((question.step, {8 * len(words) for words in given.values()})),
     )
     assert [len(one.columns) for one in found.history[:4]] == [1, 2, 2, 2]
-    assert sum(max(sizes) for step, sizes in sent if step is Step.SEED) == made.cost()["seeding_bytes_per_client"]
+    assert sum(max(sizes) for step, sizes in sent if step is Step.SEED) == costs.of(made)["seeding_bytes_per_client"]
 
 
 def test_candidates_are_kept_over_a_restart_of_the_server() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secfc.agreement import plan
+from secfc.agreement import costs, plan
 from secfc.agreement.federation import SERVER
 from secfc.coding.field import Field
 from secfc.kmeans.coins import Coins
@@ -119,12 +119,12 @@ def test_a_round_of_many_chunks(clusters: int, monkeypatch: pytest.MonkeyPatch) 
 def test_the_plan_adds_up() -> None:
     """What the parties send is what the parties receive, and a larger committee takes more of the server."""
     agreed = plan.make(plan.Wishes(9, 2, 12, 5, 5000, 8.0, 8, dropouts=1, uploads="sealed"))
-    for found in agreed.sealed_cost().values():
+    for found in costs.sealed(agreed).values():
         members = 3
         others = agreed.responders - members
         sent = members * found["member_sent"] + others * found["client_sent"]
         assert 0 <= sent - found["server_received"] < members, "rounded up for each member"
         assert 0 <= members * found["member_received"] - found["server_sent"] < members
-    masked = plan.make(plan.Wishes(9, 2, 12, 5, 5000, 8.0, 8, dropouts=1)).cost()
-    assert agreed.cost()["server_process_bytes"] > masked["server_process_bytes"]
-    assert agreed.cost()["client_process_bytes"] > masked["client_process_bytes"]
+    masked = costs.of(plan.make(plan.Wishes(9, 2, 12, 5, 5000, 8.0, 8, dropouts=1)))
+    assert costs.of(agreed)["server_process_bytes"] > masked["server_process_bytes"]
+    assert costs.of(agreed)["client_process_bytes"] > masked["client_process_bytes"]

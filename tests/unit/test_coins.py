@@ -82,7 +82,7 @@ def test_nothing_is_below_zero(bound: int) -> None:
     "statement",
     [
         "import secfc",
-        "from secfc.agreement import plan; plan.make(plan.Wishes(5, 1, 3, 4, 100, 1.0, 10)).cost()",
+        "from secfc.agreement import costs, plan; costs.of(plan.make(plan.Wishes(5, 1, 3, 4, 100, 1.0, 10)))",
     ],
 )
 def test_importing_and_planning_load_nothing_heavy(statement: str) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secfc import local
-from secfc.agreement import plan
+from secfc.agreement import costs, plan
 from secfc.agreement.plan import Wishes, make
 from secfc.coding.field import MAX_LANES, Field
 from secfc.errors import InvalidInput, PlanError
@@ -188,17 +188,17 @@ def test_shapes_and_costs() -> None:
     plan = make(GOOD)
     assert (plan.segments, plan.responders, plan.length, plan.eta) == (2, 5, 2, 8192)
     assert plan.unit == 4 * 16384**2
-    cost = plan.cost()
+    cost = costs.of(plan)
     assert all(isinstance(value, int) and value >= 0 for value in cost.values())
     assert cost["round_bytes_per_client"] == 8 * -(-100 * 3 * plan.field.lanes // 3)
     assert cost["sharing_bytes_per_client"] == 4 * 8 * plan.share_layout(20).words
-    assert make(wish(uploads="open")).cost()["round_multiplications_server"] > cost["round_multiplications_server"]
+    assert costs.of(make(wish(uploads="open")))["round_multiplications_server"] > cost["round_multiplications_server"]
     shape = plan.shape(10, np.array([1, 0, 50]), (2, 0))
     assert shape.layout.rows == 10
 
 
 def test_private_membership_costs_n_times_the_sharing_and_the_union() -> None:
-    public, private = make(GOOD).cost(), make(wish(membership="private")).cost()
+    public, private = costs.of(make(GOOD)), costs.of(make(wish(membership="private")))
     assert public["union_bytes_per_client"] == public["union_bytes_server"] == 0
     assert private["sharing_bytes_per_client"] == 5 * public["sharing_bytes_per_client"]
     assert private["sharing_multiplications_per_client"] == 5 * public["sharing_multiplications_per_client"]

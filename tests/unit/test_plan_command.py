@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from secfc import exits
-from secfc.agreement import plan
+from secfc.agreement import costs, plan
 from secfc.agreement.federation import dumps
 from secfc.commands.plan import count, size
 from secfc_client.cli import group
@@ -60,8 +60,8 @@ def test_the_json_is_the_plan() -> None:
         *("--bound", "8", "--precision", "10", "--dropouts", "1", "--segments", "3"),
     )
     made = plan.make(wishes)
-    sealed = made.sealed_cost() | {"guards": made.guards()}
-    expected = made.parameters() | {"cost": made.cost(), "sealed": sealed, "warnings": found["warnings"]}
+    sealed = costs.sealed(made) | {"guards": made.guards()}
+    expected = made.parameters() | {"cost": costs.of(made), "sealed": sealed, "warnings": found["warnings"]}
     assert found == json.loads(json.dumps(expected))
     assert (found["segments"], found["responders"], found["segment_length"]) == (3, 15, 34)
 
@@ -89,9 +89,9 @@ def test_the_table_says_what_the_json_says() -> None:
         f"η = {made.eta}",
         "the server gets distances, and can compute the rows",
         "Cost at m = 10000 rows, dealt evenly",
-        size(made.cost()["round_bytes_per_client"]),
-        size(made.cost()["server_process_bytes"]),
-        count(made.cost()["round_multiplications_per_client"]),
+        size(costs.of(made)["round_bytes_per_client"]),
+        size(costs.of(made)["server_process_bytes"]),
+        count(costs.of(made)["round_multiplications_per_client"]),
     ):
         assert words in result.stdout, words
     assert "sealed" not in result.stdout.lower()
@@ -104,7 +104,7 @@ def test_sealed_rounds_are_in_the_tables() -> None:
     code, result = run("-n", "16", "-t", "5", "-k", "16", "--segments", "3")
     assert code == 0
     made = plan.make(plan.Wishes(16, 5, 16, 100, 10_000, 1.0, 12, segments=3, uploads="sealed"))
-    first, usual = (made.sealed_cost()[name] for name in ("first_round", "usual_round"))
+    first, usual = (costs.sealed(made)[name] for name in ("first_round", "usual_round"))
     for words in (
         "the server gets assignments; with one committee member, distances",
         "6 clients",
@@ -143,7 +143,7 @@ def test_a_federation_file(tmp_path: Path) -> None:
     path.write_text(dumps(agreed), encoding="utf-8")
     found = parameters(str(path))
     made = plan.of(agreed)
-    assert found == json.loads(json.dumps(made.parameters() | {"cost": made.cost(), "warnings": found["warnings"]}))
+    assert found == json.loads(json.dumps(made.parameters() | {"cost": costs.of(made), "warnings": found["warnings"]}))
     assert (found["clients"], found["clusters"], found["max_rows"]) == (5, 4, 77)
     code, result = run(str(path))
     assert code == 0

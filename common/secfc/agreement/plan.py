@@ -1,4 +1,4 @@
-"""From wishes to parameters: ℓ, R, the field, and what a job will cost, before anybody starts.
+"""From wishes to parameters: ℓ, R and the field, before anybody starts. What a job will cost is in `costs`.
 
 The inequalities (S dropouts, A liars):
 
@@ -29,15 +29,9 @@ from secfc.coding.sharing import segment_length
 from secfc.errors import PlanError, RangeError
 from secfc.kmeans import candidates, fixedpoint
 from secfc.kmeans.distances import Shape
-from secfc.privacy import checking
-from secfc.privacy.identifiers import ID_BYTES
 from secfc.privacy.sealed import terms
-from secfc.privacy.sealed.cost import Traffic, first_round, upload_bytes, usual_round
 from secfc.privacy.sealed.terms import Terms
-from secfc.privacy.union import COLUMNS, TableShape, union_code
 
-CLIENT_BASE, SERVER_BASE = 290 << 20, 230 << 20  # of a process with next to no rows, measured on Linux x86-64
-STREAM_BUFFER = 16 << 20  # what gRPC holds of a stream whose sender is quicker than we are
 _LARGEST_ROWS = (1 << 31) - 1
 _LARGEST_CLIENTS = 2047
 _WIDEST = Field.of(terms.MOST_LANES)  # in which sealed rounds can compare
@@ -152,122 +146,9 @@ class Plan:
         derived["candidates"] = self.candidates
         return wishes | derived | {"lanes": self.field.lanes, "eta": self.eta, "primes": list(self.field.primes)}
 
-    def cost(self) -> dict[str, int]:
-        """What the largest job allowed costs, if rows are dealt evenly: bytes, and multiplications in the field.
-
-        `…_memory_bytes` are the arrays of the rounds; `…_process_bytes` the peak of the whole process, with interpreter,
-        libraries, the client's own rows, and shares and uploads on their way.
-        """
-        w, lanes, s, code = self.wishes, self.field.lanes, self.length, self.code
-        owned = w.max_rows if self.private else -(-w.max_rows // w.clients)
-        upload = Layout.uniform(self.field, w.max_rows, w.clusters)
-        residues = upload.residues
-        spare = Layout.uniform(
-            self.field, w.max_rows, self.slots - w.clusters
-        ).residues  # candidates beyond the clusters
-        client = 8 * w.max_rows * (s + 2) * lanes + 8 * upload.words
-        server = 4 * (residues + spare) + (4 if self.masked else 8) * residues + 8 * w.max_rows
-        asked = self.asked()[1]
-        if w.liars:  # three random factors per row, and three sums of every column of every upload
-            server += 8 * checking.COMBINATIONS * (w.max_rows + asked * upload.row_residues)
-        if w.uploads == "sealed":
-            more = self._sealed_memory()
-            client, server = client + more["client"], server + more["server"]
-        rows = -(-w.max_rows // w.clients) * w.features  # a client's own values: the file's, as floats, as integers
-        union = self._union_cost()
-        return {
-            "union_bytes_per_client": union["sent_by_client"],
-            "union_bytes_server": union["sent_by_server"],
-            "sharing_bytes_per_client": 8 * self.share_layout(owned).words * (w.clients - 1),
-            "seeding_bytes_per_client": self._seeding_bytes(),
-            "round_bytes_per_client": 8 * upload.words,
-            "round_bytes_server": 8 * upload.words * asked,
-            "client_memory_bytes": client,
-            "server_memory_bytes": server,
-            "client_process_bytes": CLIENT_BASE
-            + max(client, union["client_memory"])
-            + 24 * rows
-            + 8 * self.share_layout(w.max_rows).words
-            + (w.clients - 1) * min(8 * self.share_layout(owned).words, STREAM_BUFFER)
-            + min(8 * upload.words, STREAM_BUFFER),
-            "server_process_bytes": SERVER_BASE
-            + max(server, union["server_memory"])
-            + asked * min(8 * upload.words, STREAM_BUFFER),
-            "sharing_multiplications_per_client": owned * w.clients * (code.segments + code.privacy) * s * lanes,
-            "round_multiplications_per_client": w.max_rows * (s + 2) * w.clusters * lanes,
-            "round_multiplications_server": (0 if self.masked else self.responders * residues)
-            + (checking.COMBINATIONS * asked * residues if w.liars else 0)
-            + residues * (lanes - 1) // 2,
-        }
-
     def guards(self) -> dict[str, str]:
         """The guards of sealed rounds, and how near the wishes are to each."""
         return terms.guards(self.field, _wanted(self.wishes))
-
-    def sealed_cost(self) -> dict[str, dict[str, int]]:
-        """What a job's first sealed round, and one in which 5 % of the rows move, make the parties send and take.
-
-        Bytes of uploads and comparing for the largest job allowed, in clusters of m/k rows. Members take turns in being dealt
-        to; theirs are the average.
-        """
-        sealed = self.sealed(self.wishes.max_rows)
-        upload = upload_bytes(sealed)
-        kinds = {"first_round": first_round(sealed), "usual_round": usual_round(sealed)}
-        return {name: self._parties(found, upload) for name, found in kinds.items()}
-
-    def _parties(self, found: Traffic, upload: int) -> dict[str, int]:
-        members = self.wishes.privacy + 1
-        answers = members * found.answered + found.single
-        said = members * found.member_messages + found.single_messages
-        return {
-            "member_sent": upload + -(-answers // members),
-            "member_received": -(-(found.dealt + found.told) // members),
-            "member_messages": 2 + -(-said // members),  # with the upload, and that it is through
-            "client_sent": upload,
-            "client_messages": 1,
-            "server_sent": found.dealt + found.told,
-            "server_received": self.responders * upload + answers,
-            "server_messages": found.server_messages,
-        }
-
-    def _sealed_memory(self) -> dict[str, int]:
-        """Beyond a masked round's: ρ of all columns at the server, and on both ends what is said in the first round."""
-        first = self.sealed_cost()["first_round"]
-        upload = first["client_sent"]
-        kept = 4 * self.wishes.max_rows * self.wishes.clusters * self.field.lanes
-        server = kept + first["server_sent"] + first["server_received"] - self.responders * upload
-        return {"client": first["member_sent"] - upload + first["member_received"], "server": server}
-
-    def _seeding_bytes(self) -> int:
-        """What a responder of every request uploads while seeding: the columns of all candidates."""
-        w = self.wishes
-        if w.seeding == "random":
-            return 0
-        lanes = self.field.lanes_for(self.unit)
-        if w.uploads == "sealed":
-            lanes = self.sealed(w.max_rows).seed_lanes()
-        ring = Field(self.field.primes[:lanes])
-        first, others = (Layout.uniform(ring, w.max_rows, columns).words for columns in (1, self.candidates))
-        return 8 * (first + (w.clusters - 1) * others)
-
-    def _union_cost(self) -> dict[str, int]:
-        """Bytes of one table for max_rows IDs. A client sends a share to every other and the sum to the server, which sends
-        all IDs to everybody; none of it is there any more when the rounds begin."""
-        w = self.wishes
-        if not self.private:
-            return dict.fromkeys(("sent_by_client", "sent_by_server", "client_memory", "server_memory"), 0)
-        table = TableShape.of(union_code(w.clients, w.privacy), w.max_rows, b"")
-        share, cell = (
-            8 * table.words,
-            COLUMNS * table.code.field.lanes,
-        )  # cells are of 32 bits, opened ones of 64 before
-        ids = ID_BYTES * w.max_rows
-        return {
-            "sent_by_client": share * w.clients,
-            "sent_by_server": ids * w.clients,
-            "client_memory": 4 * cell * table.cells + 8 * cell * table.rows + share * w.clients + ids,
-            "server_memory": (4 + 8) * cell * table.cells + share * w.clients + 2 * ids,
-        }
 
 
 def make(wishes: Wishes) -> Plan:

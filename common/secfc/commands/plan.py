@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from secfc.agreement import costs
 from secfc.agreement import federation as federations
 from secfc.agreement.job import MEMBERSHIPS
 from secfc.agreement.plan import Plan, Wishes, make, of
@@ -59,8 +60,8 @@ def command(federation: Path | None, clients: int | None, as_json: bool, **wishe
 
 def _report(made: Plan) -> dict[str, Any]:
     """All of it, for machines."""
-    sealed = {"sealed": made.sealed_cost() | {"guards": made.guards()}} if made.wishes.uploads == "sealed" else {}
-    return made.parameters() | {"cost": made.cost()} | sealed | {"warnings": [MEANING[made.wishes.uploads]]}
+    sealed = {"sealed": costs.sealed(made) | {"guards": made.guards()}} if made.wishes.uploads == "sealed" else {}
+    return made.parameters() | {"cost": costs.of(made)} | sealed | {"warnings": [MEANING[made.wishes.uploads]]}
 
 
 def _from_options(clients: int | None, wishes: dict[str, Any]) -> Wishes:
@@ -112,7 +113,7 @@ def _parameters(made: Plan) -> Table:
 
 
 def _cost(made: Plan) -> Table:
-    cost = made.cost()
+    cost = costs.of(made)
     table = Table(title=f"Cost at m = {made.wishes.max_rows} rows, dealt evenly", title_justify="left")
     for column in ("", "one client", "server"):
         table.add_column(column, justify="left" if not column else "right")
@@ -150,7 +151,7 @@ def _sealed(made: Plan) -> Table:
     table = Table(title="Sealed rounds, clusters of m/k rows", title_justify="left")
     for column in ("", "member", "other client", "server"):
         table.add_column(column, justify="left" if not column else "right")
-    for name, found in made.sealed_cost().items():
+    for name, found in costs.sealed(made).items():
         words = _ROUNDS[name]
         table.add_row(f"{words}, sent", *(size(found[f"{party}_sent"]) for party in ("member", "client", "server")))
         table.add_row(f"{words}, received", size(found["member_received"]), "–", size(found["server_received"]))

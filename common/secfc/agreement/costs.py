@@ -1,0 +1,130 @@
+"""What the largest job that a plan allows costs each party: bytes, memory, messages and multiplications."""
+
+from __future__ import annotations
+
+from secfc.agreement.plan import Plan
+from secfc.coding.field import Field, Layout
+from secfc.privacy import checking
+from secfc.privacy.identifiers import ID_BYTES
+from secfc.privacy.sealed.cost import Traffic, first_round, upload_bytes, usual_round
+from secfc.privacy.union import COLUMNS, TableShape, union_code
+
+CLIENT_BASE, SERVER_BASE = 290 << 20, 230 << 20  # of a process with next to no rows, measured on Linux x86-64
+STREAM_BUFFER = 16 << 20  # what gRPC holds of a stream whose sender is quicker than we are
+
+
+def of(plan: Plan) -> dict[str, int]:
+    """What the largest job allowed costs, if rows are dealt evenly: bytes, and multiplications in the field.
+
+    `…_memory_bytes` are the arrays of the rounds; `…_process_bytes` the peak of the whole process, with interpreter,
+    libraries, the client's own rows, and shares and uploads on their way.
+    """
+    w, lanes, s, code = plan.wishes, plan.field.lanes, plan.length, plan.code
+    owned = w.max_rows if plan.private else -(-w.max_rows // w.clients)
+    upload = Layout.uniform(plan.field, w.max_rows, w.clusters)
+    residues = upload.residues
+    spare = Layout.uniform(plan.field, w.max_rows, plan.slots - w.clusters).residues  # candidates beyond the clusters
+    client = 8 * w.max_rows * (s + 2) * lanes + 8 * upload.words
+    server = 4 * (residues + spare) + (4 if plan.masked else 8) * residues + 8 * w.max_rows
+    asked = plan.asked()[1]
+    if w.liars:  # three random factors per row, and three sums of every column of every upload
+        server += 8 * checking.COMBINATIONS * (w.max_rows + asked * upload.row_residues)
+    if w.uploads == "sealed":
+        more = _sealed_memory(plan)
+        client, server = client + more["client"], server + more["server"]
+    rows = -(-w.max_rows // w.clients) * w.features  # a client's own values: the file's, as floats, as integers
+    union = _union_cost(plan)
+    return {
+        "union_bytes_per_client": union["sent_by_client"],
+        "union_bytes_server": union["sent_by_server"],
+        "sharing_bytes_per_client": 8 * plan.share_layout(owned).words * (w.clients - 1),
+        "seeding_bytes_per_client": _seeding_bytes(plan),
+        "round_bytes_per_client": 8 * upload.words,
+        "round_bytes_server": 8 * upload.words * asked,
+        "client_memory_bytes": client,
+        "server_memory_bytes": server,
+        "client_process_bytes": CLIENT_BASE
+        + max(client, union["client_memory"])
+        + 24 * rows
+        + 8 * plan.share_layout(w.max_rows).words
+        + (w.clients - 1) * min(8 * plan.share_layout(owned).words, STREAM_BUFFER)
+        + min(8 * upload.words, STREAM_BUFFER),
+        "server_process_bytes": SERVER_BASE
+        + max(server, union["server_memory"])
+        + asked * min(8 * upload.words, STREAM_BUFFER),
+        "sharing_multiplications_per_client": owned * w.clients * (code.segments + code.privacy) * s * lanes,
+        "round_multiplications_per_client": w.max_rows * (s + 2) * w.clusters * lanes,
+        "round_multiplications_server": (0 if plan.masked else plan.responders * residues)
+        + (checking.COMBINATIONS * asked * residues if w.liars else 0)
+        + residues * (lanes - 1) // 2,
+    }
+
+
+def sealed(plan: Plan) -> dict[str, dict[str, int]]:
+    """What a job's first sealed round, and one in which 5 % of the rows move, make the parties send and take.
+
+    Bytes of uploads and comparing for the largest job allowed, in clusters of m/k rows. Members take turns in being dealt
+    to; theirs are the average.
+    """
+    terms = plan.sealed(plan.wishes.max_rows)
+    upload = upload_bytes(terms)
+    kinds = {"first_round": first_round(terms), "usual_round": usual_round(terms)}
+    return {name: _parties(plan, found, upload) for name, found in kinds.items()}
+
+
+def _parties(plan: Plan, found: Traffic, upload: int) -> dict[str, int]:
+    members = plan.wishes.privacy + 1
+    answers = members * found.answered + found.single
+    said = members * found.member_messages + found.single_messages
+    return {
+        "member_sent": upload + -(-answers // members),
+        "member_received": -(-(found.dealt + found.told) // members),
+        "member_messages": 2 + -(-said // members),  # with the upload, and that it is through
+        "client_sent": upload,
+        "client_messages": 1,
+        "server_sent": found.dealt + found.told,
+        "server_received": plan.responders * upload + answers,
+        "server_messages": found.server_messages,
+    }
+
+
+def _sealed_memory(plan: Plan) -> dict[str, int]:
+    """Beyond a masked round's: ρ of all columns at the server, and on both ends at most what is said in a first round."""
+    first = sealed(plan)["first_round"]
+    upload = first["client_sent"]
+    kept = 4 * plan.wishes.max_rows * plan.wishes.clusters * plan.field.lanes
+    server = kept + first["server_sent"] + first["server_received"] - plan.responders * upload
+    return {"client": first["member_sent"] - upload + first["member_received"], "server": server}
+
+
+def _seeding_bytes(plan: Plan) -> int:
+    """What a responder of every request uploads while seeding: the columns of all candidates."""
+    w = plan.wishes
+    if w.seeding == "random":
+        return 0
+    lanes = plan.field.lanes_for(plan.unit)
+    if w.uploads == "sealed":
+        lanes = plan.sealed(w.max_rows).seed_lanes()
+    ring = Field(plan.field.primes[:lanes])
+    first, others = (Layout.uniform(ring, w.max_rows, columns).words for columns in (1, plan.candidates))
+    return 8 * (first + (w.clusters - 1) * others)
+
+
+def _union_cost(plan: Plan) -> dict[str, int]:
+    """Bytes of one table for max_rows IDs. A client sends a share to every other and the sum to the server, which sends
+    all IDs to everybody; none of it is there any more when the rounds begin."""
+    w = plan.wishes
+    if not plan.private:
+        return dict.fromkeys(("sent_by_client", "sent_by_server", "client_memory", "server_memory"), 0)
+    table = TableShape.of(union_code(w.clients, w.privacy), w.max_rows, b"")
+    share, cell = (
+        8 * table.words,
+        COLUMNS * table.code.field.lanes,
+    )  # cells are of 32 bits, opened ones of 64 before
+    ids = ID_BYTES * w.max_rows
+    return {
+        "sent_by_client": share * w.clients,
+        "sent_by_server": ids * w.clients,
+        "client_memory": 4 * cell * table.cells + 8 * cell * table.rows + share * w.clients + ids,
+        "server_memory": (4 + 8) * cell * table.cells + share * w.clients + 2 * ids,
+    }
