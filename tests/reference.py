@@ -131,7 +131,7 @@ def separation(rows: Sequence[Row], labels: Sequence[int], k: int) -> list[int]:
 
 def draw(weights: Sequence[int], coins: Coins, label: str, bits: int) -> int | None:
     """The least i with 2^κ·(w_0 + … + w_i) > u·Σw for κ coins u; None if all weights are 0."""
-    u, total, running = coins.below(label, 1 << bits), sum(weights), 0
+    u, total, running = coins.below(label, 1 << 64) >> (64 - bits), sum(weights), 0
     for i, weight in enumerate(weights):
         running += weight
         if (running << bits) > u * total:

@@ -86,6 +86,18 @@ def test_all_kinds_take_the_seeds_of_the_reference(
         assert rounds == [labels.tolist() for labels in pooled.history], uploads
 
 
+def test_all_kinds_take_the_same_seeds_from_the_same_coins() -> None:
+    """A sealed job has fewer bits to draw with; they are the first of the others' bits."""
+    rows = np.random.default_rng(3).integers(-9, 10, (60, 3), dtype=np.int64)
+    made, bits = {}, set()
+    for uploads in KINDS:
+        agreed, found, _ = job(rows, 5, 3, Coins(b"the same"), uploads, "public")
+        made[uploads] = seeds(found, 5)
+        bits.add(kind_of(agreed).draw_bits(agreed))
+    assert len(bits) > 1
+    assert made["open"] == made["masked"] == made["sealed"]
+
+
 @pytest.mark.parametrize("uploads", KINDS)
 def test_one_request_carries_all_candidates_of_a_seed(uploads: str) -> None:
     rows = np.random.default_rng(1).integers(-9, 10, (60, 3), dtype=np.int64)

@@ -20,7 +20,7 @@ from secfc.coding.field import Field
 from secfc.kmeans.candidates import candidates_per_seed, draw_labels
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.empties import fill_from_largest, ranks
-from secfc.kmeans.seeding import fold_separated
+from secfc.kmeans.seeding import coins_of, fold_separated
 from secfc.privacy import masks
 from secfc.privacy.sealed import member, server
 from secfc.privacy.sealed.context import Context, Purse, pad_key
@@ -223,7 +223,7 @@ class Job:
         for number in range(self.clusters):
             last = number == self.clusters - 1
             names = [] if last else draw_labels(number + 1, self.candidates)
-            points = tuple(self.coins.below(name, 1 << self.terms.draw_bits) for name in names)
+            points = tuple(coins_of(self.coins, name, self.terms.draw_bits) for name in names)
             rows = candidates
             answer = self.ask(partial(Seed, number, rows, points, last))
             assert answer.winner is not None

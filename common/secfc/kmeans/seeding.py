@@ -31,7 +31,12 @@ def draw_point(coins: Coins, label: str, total: int, bits: int = DRAW_BITS) -> i
     Not a draw below T by rejection: with u known beforehand, 2^κ·P_i > u·T can be compared without anybody knowing T. A row's
     chance is off by less than 2^−κ.
     """
-    return coins.below(label, 1 << bits) * total >> bits
+    return coins_of(coins, label, bits) * total >> bits
+
+
+def coins_of(coins: Coins, label: str, bits: int) -> int:
+    """u, the first κ of a draw's 64 coins: with fewer, a draw takes the same row but with a chance of rows/2^κ."""
+    return coins.below(label, 1 << DRAW_BITS) >> (DRAW_BITS - bits)
 
 
 def draw(field: Field, squares: Digits, coins: Coins, labels: Sequence[str]) -> list[int]:

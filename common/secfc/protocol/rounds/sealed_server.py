@@ -20,7 +20,7 @@ from secfc.kmeans.decoding import Decoder
 from secfc.kmeans.distances import Labels
 from secfc.kmeans.empties import fill_from_largest, ranks
 from secfc.kmeans.lloyd import Answer, Question, Step
-from secfc.kmeans.seeding import choose, chosen_rows, fold_separated
+from secfc.kmeans.seeding import choose, chosen_rows, coins_of, fold_separated
 from secfc.privacy.sealed import server
 from secfc.privacy.sealed.epochs import agree
 from secfc.privacy.sealed.messages import OF_MEMBERS, Message, Said
@@ -105,7 +105,7 @@ class SealedServer:
         seeds, candidates = rows[: question.settled], rows[question.settled :]
         known = len(epoch.seeded) if epoch.seeded == seeds[: len(epoch.seeded)] else 0
         before = [Seed(number, (row,)) for number, row in enumerate(seeds) if number >= known]
-        points = tuple(question.coins.below(draw, 1 << self.terms.draw_bits) for draw in question.draws)
+        points = tuple(coins_of(question.coins, draw, self.terms.draw_bits) for draw in question.draws)
         return [*before, Seed(question.settled, candidates, points, not points)]
 
     def solved(self, epoch: _Epoch, question: Question, asked: Sequence[Asked], found: Found) -> Answer:
