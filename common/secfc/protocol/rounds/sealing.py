@@ -193,7 +193,7 @@ def message_of(
 
 
 def bundles(messages: Sequence[Message]) -> list[list[Message]]:
-    """What travels together. While seeding, a member that need not wait says gigabytes at once; no receiver takes that whole."""
+    """What travels together. While seeding, a member that need not wait may say more at once than a receiver takes."""
     out: list[list[Message]] = []
     room = 0
     for message in messages:
