@@ -51,7 +51,7 @@ class SealedTranscript(Transcript):
         super().asked(memory, attempt)
         asked, session = attempt.question, memory.clients[memory.federation.roster[0]].session
         detail = sealing.Detail.from_bytes(attempt.exchange.detail)
-        question = detail.questions(asked.labels, attempt.exchange.columns, self.plan.wishes.clusters)[-1]
+        question = detail.questions(asked.labels, attempt.exchange.columns, self._terms, self.plan.candidates)[-1]
         name = (detail, *attempt.name, attempt.responders, question, len(self.rows))
         self.seen.append(Seen(question, sealing.context_of(self.plan, session, *name)))
 

@@ -30,7 +30,7 @@ class _Conversation:
     talk: Talk[object]
     wait: Wait | None = None
     name: Name | None = None
-    mail: dict[Name, dict[int, Bytes]] = field(default_factory=dict)
+    mail: dict[Name, dict[int, Bytes]] = field(default_factory=dict, repr=False)
 
     def awaited(self) -> list[int]:
         """Whose messages are not here."""

@@ -7,7 +7,7 @@ lanes: in tiny rings all coins can be enumerated.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,8 @@ Table = npt.NDArray[np.int32]
 class Digits:
     """One party's side of N comparisons of l lanes: mixed-radix digits (l, N) of its 2E mod Q_l, and their parity."""
 
-    digits: npt.NDArray[np.uint32]
-    parity: Bytes
+    digits: npt.NDArray[np.uint32] = field(repr=False)
+    parity: Bytes = field(repr=False)
 
     @property
     def lanes(self) -> int:

@@ -74,10 +74,9 @@ class SealedClient:
 
     def answer(self, request: RoundRequest, labels: Labels) -> ClientExchange:
         detail, holding = Detail.from_bytes(request.detail), self.holding
-        wishes = holding.plan.wishes
         epoch = Epoch(holding.session, holding.plan.digest, detail.epoch, detail.committee)
         sealing.committee_of(holding.plan, request)
-        questions = detail.questions(labels, request.columns, wishes.clusters)
+        questions = detail.questions(labels, request.columns, self.terms, holding.plan.candidates)
         membership = self._join(epoch) if holding.index in detail.committee else None
         silent = holding.index in detail.committee and membership is None
         self.current = _Answering(self, request, detail, [] if silent else questions, membership)
@@ -256,10 +255,10 @@ class _Answering:
         )
 
     def _messages(self, said: Sequence[Said]) -> list[Outgoing]:
-        if not said:
-            return []
-        name = sealing.message_name(self._place, said[0].message)
-        return [Outgoing(SERVER, name, sealing.bundle_of(self._place, [one.message for one in said]))]
+        place, bundles = self._place, sealing.bundles([one.message for one in said])
+        return [
+            Outgoing(SERVER, sealing.message_name(place, some[0]), sealing.bundle_of(place, some)) for some in bundles
+        ]
 
     def _take_early(self, half: MemberHalf) -> list[Outgoing]:
         out: list[Outgoing] = []

@@ -10,6 +10,7 @@ import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,13 @@ from secfc.privacy.sealed.epochs import Epoch
 from secfc.privacy.sealed.messages import Kind, Message
 from secfc.privacy.sealed.questions import Asked, Inertia, Lloyd, Seed
 from secfc.privacy.sealed.streams import Bytes
+from secfc.privacy.sealed.terms import Terms
 from secfc.protocol.messages import RoundRequest
 from secfc.protocol.parcels import Whole
 
 _NAME = struct.Struct(">BBHII")  # which question, kind, stage, chunk, step
 _LENGTH = struct.Struct(">I")
+BUNDLE_BYTES = 1 << 22  # of messages that travel together; a longer one travels alone
 _KINDS = list(Kind)
 KEY, CHECK = b"K", b"C"  # a member's part of K; a value that shows that all have the same
 SEED, DONE = b"S", b"D"  # what the server shares with a member; that a member is through with a question
@@ -77,14 +80,29 @@ class Detail:
         """Whether the answer is an inertia and no assignment."""
         return any("seed" not in one and "changed" not in one for one in self.asked)
 
-    def questions(self, labels: Labels, columns: tuple[int, ...], clusters: int) -> list[Asked]:
-        """What is asked, for an assignment of all rows."""
+    def questions(self, labels: Labels, columns: tuple[int, ...], terms: Terms, most: int) -> list[Asked]:
+        """What is asked, for an assignment of all rows; a seed has at most so many candidates."""
         if len(self.asked) != 1 and not (self.asked and all("seed" in one for one in self.asked)):
             raise Malformed("a sealed request asks one thing, or for several seeds")
         try:
-            return [_question(one, labels, columns, clusters) for one in self.asked]
+            out = [_question(one, labels, columns, terms.clusters) for one in self.asked]
+            _check_seeds([one for one in out if isinstance(one, Seed)], terms, most)
+            return out
         except (ValueError, KeyError, TypeError, IndexError):
             raise Malformed("a sealed request asks something that cannot be") from None
+
+
+def _check_seeds(seeds: Sequence[Seed], terms: Terms, most: int) -> None:
+    """Raise ValueError unless these are seeds chosen before, one after the other, and the one that is due. A seed that is
+    asked for twice would be folded into two D² under one set of streams; more points than candidates tell more of D²."""
+    for one, following in pairwise(seeds):
+        if one.points or one.finish or len(one.candidates) > 1 or following.number != one.number + 1:
+            raise ValueError
+    for due in seeds[-1:]:
+        ends = due.number == terms.clusters - 1
+        drawn = len(due.points) <= most and all(0 <= point < 1 << terms.draw_bits for point in due.points)
+        if seeds[0].number < 0 or due.finish != ends or bool(due.points) == ends or not drawn:
+            raise ValueError
 
 
 def seed_fields(question: Seed) -> dict[str, Any]:
@@ -172,6 +190,18 @@ def message_of(
     if kind >= len(_KINDS) or _KINDS[kind] not in due:
         raise Malformed("a sealed step is of a kind that is not due; install the same version everywhere")
     return place, Message(_KINDS[kind], stage, chunk, step, np.frombuffer(data, dtype=np.uint8))
+
+
+def bundles(messages: Sequence[Message]) -> list[list[Message]]:
+    """What travels together. While seeding, a member that need not wait may say more at once than a receiver takes."""
+    out: list[list[Message]] = []
+    room = 0
+    for message in messages:
+        if not out or len(message.data) > room:
+            out, room = [*out, []], BUNDLE_BYTES
+        out[-1].append(message)
+        room -= len(message.data)
+    return out
 
 
 def bundle_of(place: int, messages: Sequence[Message]) -> Whole:
