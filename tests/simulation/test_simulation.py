@@ -51,6 +51,7 @@ def test_a_disaster_is_its_seed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_random_disasters() -> None:
     """All kinds of rounds, a quarter of them sealed; all memberships and seedings. Other seeds in every run."""
     first, began = secrets.randbelow(1 << 40), time.monotonic()
