@@ -92,13 +92,13 @@ def command(
         raise ConfigError(f"{folder}: no such folder; create it or choose another --out")
     for name in (result.FILE, result.PUBLISHED, CENTERS_FILE):
         textfile.preflight(folder / name, "choose another --out")
-    if loaded.federation.uploads != DEFAULT:
-        say(log, MEANING[loaded.federation.uploads], level=logging.WARNING)
     # before anybody is waited for: compiling holds up every other thread
     kernels.warm(with_sealed=made.wishes.uploads == "sealed")
     deadlines = replace(Deadlines(), join=join_timeout, share=share_timeout, round=round_timeout)
     state = state or kit_path / "state"
     lock = Lock(state, "secfc-server")  # before anything there is looked at, let alone removed
+    if loaded.federation.uploads != DEFAULT:
+        say(log, MEANING[loaded.federation.uploads], level=logging.WARNING)
     loaded.pins.remember(state)
     journal = _open(state, loaded, new)
     now = time.monotonic()

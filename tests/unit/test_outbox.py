@@ -184,3 +184,15 @@ def test_a_link_that_never_broke_is_not_told_of(outbox: Outbox) -> None:
     pause(outbox, send, OutOfTurn("not yet"), 0.0)
     outbox.sent(send)
     assert outbox.links() == {}
+
+
+def test_an_upload_found_malformed_after_it_was_given_up_is_still_told(outbox: Outbox) -> None:
+    """The server may ask others before its refusal is here; whoever computes wrongly has to know."""
+    upload, wrong = parcel("server", Kind.UPLOAD, patient=False), Malformed("not below its prime")
+    outbox.post(upload, 0.0)
+    due(outbox, 0.0)
+    outbox.cancel(lambda _: True)
+    assert outbox.unsent(upload, DOWN, False, 1.0) is None
+    assert outbox.unsent(upload, OutOfTurn("over"), False, 1.0) is None
+    assert outbox.unsent(upload, wrong, False, 1.0) is wrong
+    assert outbox.unsent(parcel(), wrong, False, 1.0) is None, "another client may have been right to refuse it"
