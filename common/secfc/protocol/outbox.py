@@ -83,8 +83,8 @@ class Outbox:
         return True
 
     def unsent(self, send: Send, error: SecfcError, progressed: bool, now: float) -> SecfcError | None:
-        """A try has failed. Returns the error if it is final and the message is given up. What was given up meanwhile may still
-        be found malformed, which is a mistake of ours that must not pass unnoticed."""
+        """A try has failed. Returns the error if it is final and the message is given up. What was given up meanwhile may
+        still be found malformed, which is a mistake of ours that must not pass unnoticed."""
         one = self._waiting.get(_key(send))
         if one is None:
             return error if isinstance(error, Malformed) and not _once_more(send) else None
