@@ -121,7 +121,7 @@ def test_separation_keeps_the_far_rows_out() -> None:
         assert -1 not in result.labels
 
 
-@settings(calm, max_examples=120)
+@settings(calm, max_examples=50)
 @given(jobs())
 @example(CASES["k = m"])
 @example(CASES["duplicate rows"])
@@ -132,7 +132,7 @@ def test_any_job_is_lloyds(job: Job) -> None:
 
 
 @pytest.mark.slow
-@settings(calm, max_examples=1500)
+@settings(calm, max_examples=700)
 @given(jobs(most_rows=24, most_features=9))
 def test_very_many_jobs_are_lloyds(job: Job) -> None:
     """The same, for longer."""

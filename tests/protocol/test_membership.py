@@ -65,7 +65,7 @@ def check_private(job: Job) -> memory.Result:
     return result
 
 
-@settings(calm, max_examples=30)
+@settings(calm, max_examples=12)
 @given(jobs())
 @example(CASES["clients without rows"])
 @example(CASES["duplicate rows"])
