@@ -18,10 +18,12 @@ EXPERIMENTS = {
     "table3": "the paper's Table 3: rotated MNIST digits",
     "figure1": "the paper's Figure 1: run time against n, d and m, and what it left out: the network",
     "kfed": "which settings make k-FED fall as far as the paper's tables say",
+    "quality": "inertia and adjusted Rand index with default settings, beside scikit-learn's KMeans()",
     "peers": "scikit-learn, k-FED, SecFC, SPU and MPyC on the same rows in one run",
     "all": "all of the above and speed, then what must hold is checked",
     "report": "write docs/results.md and its plots from the files of a run",
     "speed": "one round of client and server against one scikit-learn iteration, and masks against bare AES",
+    "startup": "from process start to the first round of a tiny job, and how quick commands answer",
     "union": "seconds and bytes per ID of the private set union of row IDs",
     "attacks": "what the server, alone or with one client, recovers from all kinds of uploads, and everybody from labels",
 }

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from experiments import claims, figure1, kfed, network, output, peers, speed, table1, table3, tables
+from experiments import claims, figure1, kfed, network, output, peers, quality, speed, table1, table3, tables
 from experiments.output import Row
 from secfc.errors import JobFailed
 
@@ -44,6 +44,7 @@ def plan(
         click.echo("table3 left out: it needs MNIST, say --mnist FOLDER or --openml", err=True)
     wanted |= {
         "kfed": (lambda: kfed.run(min(runs, kfed.RUNS), seed, quick, out), kfed.table),
+        "quality": (lambda: quality.run(quality.RUNS, seed, quick, out), quality.table),
         "figure1": (lambda: figure1.run(seed, quick, out), figure1.table),
         "peers": (lambda: peers.run(seed, quick, out, python), peers.table),
         "speed": (lambda: _speed(quick, out), lambda result: speed.table(result["rows"])),

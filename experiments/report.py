@@ -42,7 +42,12 @@ def write(folder: Path, docs: Path) -> Path:
     }
     page = Template(TEMPLATE.read_text(encoding="utf-8"))
     text = page.substitute(
-        parts, **setup, machine=_machine(some["machine"]), speed=_speed(folder), labels=_labels(folder)
+        parts,
+        **setup,
+        machine=_machine(some["machine"]),
+        speed=_speed(folder),
+        labels=_labels(folder),
+        quality=_quality(folder),
     )
     for name in (name for name, result in found.items() if result):
         (docs / "results").mkdir(parents=True, exist_ok=True)
@@ -72,6 +77,11 @@ def _labels(folder: Path) -> str:
         return "Not part of this run.\n"
     rows = json.loads((folder / "attacks.json").read_text(encoding="utf-8"))
     return "\n".join(sections.labels([row for row in rows if "labels" in row]))
+
+
+def _quality(folder: Path) -> str:
+    result = output.read(folder, "quality")
+    return "Not part of this run.\n" if result is None else "\n".join(sections.quality(result))
 
 
 def _machine(machine: Row) -> str:

@@ -50,8 +50,9 @@ class SealedTranscript(Transcript):
     def asked(self, memory: Memory, attempt: Attempt) -> None:
         super().asked(memory, attempt)
         asked, session = attempt.question, memory.clients[memory.federation.roster[0]].session
-        detail = sealing.Detail.from_bytes(attempt.exchange.detail)
-        question = detail.questions(asked.labels, attempt.exchange.columns, self._terms, self.plan.candidates)[-1]
+        [told] = attempt.exchange.requests(attempt.digests)
+        detail = sealing.Detail.from_bytes(told.detail)
+        question = detail.questions(asked.labels, told.columns, self._terms, self.plan.candidates)[-1]
         name = (detail, *attempt.name, attempt.responders, question, len(self.rows))
         self.seen.append(Seen(question, sealing.context_of(self.plan, session, *name)))
 
@@ -59,8 +60,8 @@ class SealedTranscript(Transcript):
         if isinstance(send.message, Parcel) and send.message.kind is Kind.STEP and isinstance(send.body, Whole):
             self.seen[-1].messages.append((sender, send.message.name[_HEAD:], bytes(send.body.data)))
         if self.seen and sender == memory.federation.roster[self.insider.index]:
-            half = getattr(memory.clients[sender]._phase, "_half", None)
-            membership = getattr(half, "_membership", None)
+            rounds = getattr(memory.clients[sender]._phase, "_half", None)
+            membership = getattr(rounds._halves[0], "_membership", None) if rounds is not None else None
             self.seen[-1].key = membership.key if membership is not None else self.seen[-1].key
         return super().sent(memory, sender, send)
 

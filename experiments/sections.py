@@ -205,6 +205,24 @@ def labels(rows: Sequence[Row]) -> Lines:
     return grid(head, body)
 
 
+def quality(result: Row) -> Lines:
+    """Default settings beside scikit-learn's."""
+    runs, first = result["asked"]["runs"], result["asked"]["seed"]
+    head = ["", "m × d, k", "inertia, `KMeans()`", "inertia, SecFC", "ratio", "index, `KMeans()`", "index, SecFC"]
+    body = []
+    for row in result["rows"]:
+        losses = [f"{row['scikit-learn inertia']:.6g}", f"{row['secfc inertia']:.6g}", f"{row['ratio']:.4f}"]
+        indices = [row.get("scikit-learn index"), row.get("secfc index")]
+        told = ["–" if index is None else f"{index:.3f}" for index in indices]
+        body.append([row["data"], f"{row['m']} × {row['d']}, {row['k']}", *losses, *told])
+    return [*grid(head, body), f"Means over {runs} seeds, {first} to {first + runs - 1}. {_machine_of(result)}", ""]
+
+
+def _machine_of(result: Row) -> str:
+    machine = result["machine"]
+    return f"Machine: {machine['processor']}, {machine['cores']} cores; these figures do not depend on its speed."
+
+
 def network(rows: Sequence[Row]) -> Lines:
     """Whole rounds over TLS, masked and sealed."""
     head = [

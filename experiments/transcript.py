@@ -95,7 +95,7 @@ class Insider:
         question = attempt.question
         columns = self._plan.shape(len(question.labels), question.sizes, question.columns).columns
         context = masks.MaskContext(
-            client.session, self._plan.digest, *attempt.name, attempt.responders, attempt.digest, columns
+            client.session, self._plan.digest, *attempt.name, attempt.responders, attempt.digests[0], columns
         )
         pairs = keys.pair_keys(client.site.secrets.x25519, client.session, parties, self.index)
         self.keys.append(masks.signed_keys(self.index, self._plan.wishes.privacy, context, pairs))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,6 +17,7 @@ from secfc.agreement.federation import LINK_KEY, SERVER, Federation
 from secfc.agreement.job import AUDIENCES
 from secfc.agreement.policy import TO_NOBODY, Policy
 from secfc.coding import kernels
+from secfc.commands import options
 from secfc.errors import ConfigError, DataError, InvalidInput, NoSuchJob
 from secfc.kmeans import fixedpoint
 from secfc.lock import Lock
@@ -23,81 +26,77 @@ from secfc.pki import kit
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.phases.base import Ended
 from secfc.protocol.messages import Phase
-from secfc_client import data, examine, naming
+from secfc.web import opening
+from secfc.web.door import Door
+from secfc_client import data, examine, naming, profile, report
+from secfc_client.datasets import preparation
 from secfc_client.driver import ClientDriver
 from secfc_client.job import Files, SiteJob
 from secfc_client.store import Store
+from secfc_client.view import SiteView
 
 log = logging.getLogger("secfc.client")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--kit", "kit_path", required=True, type=click.Path(path_type=Path), help="This client's kit folder.")
-@click.option("--data", "data_path", required=True, type=click.Path(path_type=Path), help="Rows: CSV or Parquet.")
+@options.path("--kit", "kit_path", required=True, help="This client's kit folder.")
+@options.path("--data", "data_path", required=True, help="Rows: CSV, Parquet or Arrow.")
+@options.path("--out", required=True, help="Where to write the rows with their cluster.")
 @click.option(
-    "--out",
-    required=True,
-    type=click.Path(readable=False, path_type=Path),
-    help="Where to write the rows with their cluster.",
+    "--id", "id_column", help="Column that names rows: kept in the output, not clustered, never sent as it is."
 )
-@click.option(
-    "--id",
-    "id_column",
-    default=None,
-    help="Column that names rows: kept in the output, not clustered, never sent as it is.",
-)
-@click.option(
+@options.path(
     "--centers",
     "centers_path",
-    type=click.Path(readable=False, path_type=Path),
-    default=None,
     help="Where to write the centres if they are opened (CSV); default: centers.csv beside --out.",
 )
 @click.option(
+    "--profile",
+    "profile_path",
+    type=click.Path(readable=False, path_type=Path),
+    default=None,
+    help="Where to write size, means and deviations of this site's own rows by cluster (CSV); default: beside --out, e.g."
+    " labels.profile.csv.",
+)
+@options.path("--report", "report_path", help="Where to write a report of the job (HTML); default: beside --out.")
+@click.option("--no-report", is_flag=True, help="Write no report.")
+@click.option(
     "--open-centers",
     type=click.Choice(AUDIENCES),
-    default=None,
     help="Who may see the centres with this site's consent, if federation.toml opens them; default: as in policy.toml.",
 )
 @click.option(
     "--features",
-    default=None,
     help="Columns to cluster by, comma-separated, if federation.toml gives only their number; the same at all sites.",
 )
-@click.option(
-    "--policy",
-    "policy_path",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="This site's rules; default: KIT/policy.toml, if there is one.",
-)
+@options.path("--policy", "policy_path", help="This site's rules; default: KIT/policy.toml, if there is one.")
 @click.option("--require-policy", is_flag=True, help="Do not start without a policy file; an empty one will do.")
-@click.option(
-    "--link-key", type=click.Path(path_type=Path), default=None, help='Key for ids = "linked"; default: KIT/link.key.'
-)
+@options.path("--link-key", help='Key for ids = "linked"; default: KIT/link.key.')
 @click.option(
     "--write-ids", is_flag=True, help="Private membership: write the rows' IDs in this job beside the labels."
 )
 @click.option(
     "--publish-ids", is_flag=True, help="Like --write-ids, and tell the server at the end which rows are ours."
 )
-@click.option("--state", type=click.Path(path_type=Path), default=None, help="State folder; default: KIT/state.")
+@click.option("--all-k", is_flag=True, help="If the job tries several k: write one more column for each of the others.")
+@options.state
 @click.option("--new", is_flag=True, help="Give up the unfinished job that is kept here, and begin a new one.")
 @click.option(
     "--again", is_flag=True, help="Write the labels of the last finished job on these rows again; needs no server."
 )
-@click.option("--bind", default=None, help="Address to listen on; default: as in federation.toml.")
-@click.option(
-    "--wait", type=float, default=600.0, show_default=True, help="Seconds to keep trying to reach the server."
-)
-@click.option("--log-format", type=click.Choice(logs.FORMATS), default="text", show_default=True)
-@click.option("--quiet", is_flag=True, help="Warnings and errors only.")
+@options.bind
+@options.web
+@click.option("--wait", default=600.0, show_default=True, help="Seconds to keep trying to reach the server.")
+@options.logging
 @click.version_option(__version__, prog_name="secfc-client")
 def command(
     kit_path: Path,
     data_path: Path,
     out: Path,
     centers_path: Path | None,
+    profile_path: Path | None,
+    report_path: Path | None,
+    no_report: bool,
     open_centers: str | None,
     id_column: str | None,
     features: str | None,
@@ -106,10 +105,12 @@ def command(
     link_key: Path | None,
     write_ids: bool,
     publish_ids: bool,
+    all_k: bool,
     state: Path | None,
     new: bool,
     again: bool,
     bind: str | None,
+    web: str | None,
     wait: float,
     log_format: str,
     quiet: bool,
@@ -133,25 +134,35 @@ def command(
     target = centers_path or out.with_name("centers.csv")
     if federation.job.centers != TO_NOBODY:
         data.preflight_centers(target, out)
+    about = profile_path or profile.beside(out)
+    profile.preflight(about, out, target, data_path)
+    told = None if no_report else report_path or report.beside(out)
+    if told is not None:
+        report.preflight(told, out, target, about, data_path)
+    elif report_path is not None:
+        raise InvalidInput("--report and --no-report contradict each other; leave one out")
     table = _load(data_path, federation, id_column, features)
     data.preflight_output(out, table)
-    data.check_bounds(table, federation.job.bound)
+    values = preparation.scaled(federation.job, table.features)
+    data.check_bounds(table, values, federation.job.bound)
     if len(table) > federation.job.max_rows:
         raise DataError(
             f"{data_path}: {len(table)} rows exceed max_rows = {federation.job.max_rows} of federation.toml"
         )
-    rows = fixedpoint.quantise(table.features, federation.job.bound, federation.job.precision, table.feature_names)
+    rows = fixedpoint.quantise(values, federation.job.bound, federation.job.precision, table.feature_names)
     loaded.pins.remember(state or kit_path / "state")
-    for warning in examine.warnings(table.features, table.feature_names, federation.job.precision, federation.uploads):
+    for warning in examine.warnings(values, table.feature_names, federation.job.precision, federation.uploads):
         say(log, warning, level=logging.WARNING)
     store = Store(state or kit_path / "state")
     if (write_ids or publish_ids) and not made.private:
         raise InvalidInput('rows have IDs only where membership = "private"; leave out --write-ids and --publish-ids')
     ids = naming.linked_ids(table, link_key or kit_path / LINK_KEY) if federation.job.ids == "linked" else None
 
-    address = bind or federation.client(loaded.party_name).bind
-    files = Files(data_path, out, target)
-    job = SiteJob(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids)
+    if bind and not federation.dialled(loaded.party_name):
+        raise InvalidInput("nobody dials this client (it has no address, or relay is only); leave out --bind")
+    address = (bind or federation.client(loaded.party_name).bind) if federation.dialled(loaded.party_name) else ""
+    files = Files(data_path, out, target, about, told)
+    job = SiteJob(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids, all_k)
     if again and (new or publish_ids):
         raise InvalidInput("--again only writes the labels again; leave out --new and --publish-ids")
     if again:
@@ -159,8 +170,9 @@ def command(
         return 0
     with Lock(store.folder, "secfc-client"):  # before anything there is changed
         # before anybody waits for us: compiling holds up every other thread, and links seem broken
-        kernels.warm(with_sealed=made.wishes.uploads == "sealed")
-        return asyncio.run(_run(job, address, new, (log_format, quiet)))
+        kernels.warm()
+        door = opening.prepared(web, loaded, store.folder)
+        return asyncio.run(_run(job, address, new, (log_format, quiet), door))
 
 
 def _rules(kit_path: Path, chosen: Path | None, required: bool, open_centers: str | None) -> Policy:
@@ -177,25 +189,23 @@ def _rules(kit_path: Path, chosen: Path | None, required: bool, open_centers: st
 
 
 def _load(path: Path, federation: Federation, id_column: str | None, features: str | None) -> data.Table:
-    table = data.load(
-        path,
-        feature_count=federation.job.features,
-        feature_names=federation.job.feature_names,
-        id_column=id_column,
-        chosen=None if features is None else [name.strip() for name in features.split(",")],
-    )
+    table = data.of_job(path, federation.job, id_column, features)
+    if table.dropped:
+        say(log, "rows with missing values take no part", level=logging.WARNING, rows=table.dropped, of=len(table.rows))
     say(log, "features", columns=table.feature_names)  # to be compared, should another site's differ
     return table
 
 
-async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool]) -> int:
+async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door: Door | None = None) -> int:
     stopped = exits.stop_signals()
     participant, disk = job.prepare(new=new)
     job.hint()
+    site = SiteView(job.table)
     while True:
         leaving = participant.phase is Phase.FINISHED  # an earlier process was killed before it could end
         task = asyncio.create_task(ClientDriver(job.kit, participant, disk, bind).run(stopped))
-        ended = await _watched(task, participant, style)
+        async with opening.opened(door, partial(site.of_machine, participant)):
+            ended = await _watched(task, participant, style)
         if stopped.done() and ended.error is not None:
             logs.last_words("stopped; start the same command again to go on", code=stopped.result(), error=False)
             return stopped.result()
@@ -225,8 +235,17 @@ async def _watched(task: asyncio.Task[Ended], participant: Participant, style: t
     return task.result()
 
 
+class _WithoutPandas:
+    """pyarrow loads pandas, where it is installed, to see whether it is given some: half a second of every start."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("secfc-client does without", name=name)
+
+
 def main() -> None:
     """Entry point."""
+    sys.meta_path.insert(0, _WithoutPandas())
     exits.run(command, "secfc-client")
 
 

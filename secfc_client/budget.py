@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from secfc import atomicfile, limits
 from secfc.errors import ConfigError
 from secfc.framing import framed
 from secfc.privacy.leakage import Tally
+from secfc_client import statefiles
 
 FILE = "budget.json"
 _VERSION = 1
@@ -65,12 +65,9 @@ def key_of(names: tuple[str, ...], features: npt.NDArray[np.float64]) -> str:
 def read(folder: Path) -> dict[str, Entry]:
     """All entries of a state folder; none if nothing was ever given away."""
     path = folder / FILE
-    try:
-        text = atomicfile.patiently(path.read_bytes)
-    except FileNotFoundError:
+    text = statefiles.read(path)
+    if text is None:
         return {}
-    except OSError as error:
-        raise limits.failure(error, f"{path}: cannot be read", "check the state folder") from None
     try:
         whole = json.loads(text)
         entries = {key: Entry(**fields) for key, fields in whole["entries"].items()}
@@ -85,12 +82,7 @@ def write(folder: Path, entries: Mapping[str, Entry]) -> None:
     """Replace all entries of a state folder."""
     fields: dict[str, Any] = {key: asdict(entry) for key, entry in entries.items()}
     content = json.dumps({"version": _VERSION, "seal": _seal(fields), "entries": fields}, indent=1)
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        atomicfile.write(folder / FILE, [content.encode()])
-    except OSError as error:
-        cure = "make room there or choose another --state"
-        raise limits.failure(error, f"{folder}: cannot keep state there", cure) from None
+    statefiles.write(folder / FILE, [content.encode()])
 
 
 class Account:

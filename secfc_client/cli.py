@@ -6,7 +6,11 @@ imports neither the client's code nor the server's.
 
 from __future__ import annotations
 
+import ast
+import re
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 
 import click
 
@@ -19,10 +23,12 @@ COMMANDS = {  # in the order of the help; each in the module of its name, as a c
     "sign": "secfc.commands",
     "accept": "secfc.commands",
     "revoke": "secfc.commands",
+    "describe": "secfc_client.commands",
     "check": "secfc_client.commands",
     "health": "secfc.commands",
     "status": "secfc.commands",
     "budget": "secfc_client.commands",
+    "report": "secfc_client.commands",
     "demo": "secfc_client.commands",
 }
 
@@ -41,9 +47,20 @@ class _Lazy(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Each with its whole first sentence, folded; click would cut it off."""
-        commands = [(name, self.get_command(ctx, name)) for name in COMMANDS]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, one.get_short_help_str(300)) for name, one in commands if one is not None])
+            formatter.write_dl([(name, _summary(name)) for name in COMMANDS])
+
+
+def _summary(name: str) -> str:
+    """The first sentence of a command's help, read from its source: to import all commands would take most of a second."""
+    spec = find_spec(f"{COMMANDS[name]}.{name}")
+    if spec is None or spec.origin is None:
+        return ""
+    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "command":
+            words = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
+            return re.split(r"(?<=\.) ", words)[0]
+    return ""
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
@@ -52,9 +69,10 @@ def group() -> None:
     """Secure federated k-means: exactly Lloyd's clustering of pooled rows, without pooling the rows.
 
     Start with `secfc demo`. Then: `secfc plan` (what fits), `secfc provision` (certificates and kits) or `secfc enroll`,
-    `secfc sign` and `secfc accept` (the same without any key leaving its site), `secfc check` (before a site starts),
+    `secfc sign` and `secfc accept` (the same without any key leaving its site), `secfc describe` (what a file's columns
+    are), `secfc check` (before a site starts),
     `secfc-server` and `secfc-client` (the job), `secfc status` (its progress), `secfc budget` (what a site's rows have
-    given away), `secfc revoke` (a stolen certificate).
+    given away), `secfc report` (a finished job as one HTML file), `secfc revoke` (a stolen certificate).
     """
 
 

@@ -1,4 +1,4 @@
-"""A client's rows: read from CSV or Parquet, checked, and written back with their cluster.
+"""A client's rows: read from a file, checked, and written back with their cluster.
 
 CSV columns are read as text and kept as they stand ("007" stays "007"); only the features are converted.
 """
@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from secfc import atomicfile, limits
+from secfc.agreement.features import Feature
+from secfc.agreement.job import Job
 from secfc.errors import DataError
-from secfc_client.columns import HINT, cell_error, checked_ids, floats, is_numeric
-from secfc_client.tablefile import DELIMITERS, as_text, read, reason, shown, suffix_of, write_rows
+from secfc_client.datasets import formats, preparation
+from secfc_client.datasets.columns import HINT, cell_error, checked_ids, is_numeric
+from secfc_client.datasets.formats import suffix_of
+from secfc_client.datasets.formats.base import as_text, reason, shown
 
 ID_COLUMN = "secfc_id"
 _CURE = "make room there or choose another --out"
@@ -34,13 +38,19 @@ class Table:
     """One client's rows. Printing it shows where they are from, never a value."""
 
     path: Path
-    features: NDArray[np.float64] = field(repr=False)  # (m_j, d), C-contiguous, finite
+    features: NDArray[np.float64] = field(repr=False)  # (m_j, d), C-contiguous, finite, not scaled
     feature_names: tuple[str, ...]
     ids: Any = field(repr=False)  # pa.ChunkedArray of distinct ids (text, if from CSV), or None
     rows: Any = field(repr=False)  # pa.Table: every column as it stood in the file
+    used: NDArray[np.intp] = field(repr=False)  # which rows of the file take part, in order
 
     def __len__(self) -> int:
         return len(self.features)
+
+    @property
+    def dropped(self) -> int:
+        """Rows of the file that do not take part, for a value is missing."""
+        return int(self.rows.num_rows) - len(self.used)
 
 
 def load(
@@ -50,72 +60,105 @@ def load(
     feature_names: Sequence[str] | None = None,
     id_column: str | None = None,
     chosen: Sequence[str] | None = None,
+    agreed: Sequence[Feature] = (),
+    missing: str = "error",
 ) -> Table:
     """Read and check a client's rows; DataError for everything that is wrong with them.
 
     The features are `feature_names` (the federation's), found by name wherever they stand. A federation that has agreed
     on no names leaves them to `chosen` (the user's list), else they are every column but `id_column` in the file's
-    order; clients compare the names when they join. There must be exactly `feature_count` (None: any number). A file
-    without rows is fine.
+    order; clients compare the names when they join. There must be exactly `feature_count` columns to cluster (None: any
+    number). `agreed` says more about each feature, `missing` what becomes of missing values. A file without rows is fine.
     """
+    if agreed:
+        feature_names, feature_count = [one.name for one in agreed], None
     _check_agreed(chosen, feature_names)
-    rows = read(path)
+    rows = formats.read(path)
     wanted = chosen if feature_names is None else feature_names
     _check_header(path, rows.column_names, [*(wanted or ()), *(() if id_column is None else (id_column,))])
     names = list(wanted) if wanted is not None else [n for n in rows.column_names if n != id_column]
     _check_choice(path, rows, names, len(names) if feature_count is None else feature_count, id_column)
-    features = np.empty((rows.num_rows, len(names)), dtype=np.float64)
-    for j, name in enumerate(names):
-        features[:, j] = floats(path, name, rows[name])
+    found = preparation.prepared(path, rows, agreed or [Feature(name) for name in names], missing)
     ids = None if id_column is None else checked_ids(path, id_column, rows[id_column])
-    return Table(path, features, tuple(names), ids, rows)
+    ids = ids if ids is None or len(found.used) == rows.num_rows else ids.take(pa.array(found.used))
+    return Table(path, found.values, found.names, ids, rows, found.used)
 
 
-def check_bounds(table: Table, bound: float) -> None:
+def of_job(path: Path, job: Job, id_column: str | None, chosen: str | None) -> Table:
+    """The rows as a job wants them; `chosen`: column names with commas between them, as the user gives them."""
+    return load(
+        path,
+        feature_count=job.features,
+        feature_names=job.feature_names,
+        agreed=job.agreed,
+        missing=job.missing,
+        id_column=id_column,
+        chosen=None if chosen is None else [name.strip() for name in chosen.split(",")],
+    )
+
+
+def check_bounds(table: Table, values: NDArray[np.float64], bound: float) -> None:
     """Every |x| must be at most the federation's public `bound`."""
-    outside = ~(np.abs(table.features) <= bound)
+    outside = ~(np.abs(values) <= bound)
     if count := int(np.count_nonzero(outside)):
         row, column = divmod(int(np.argmax(outside)), outside.shape[1])
         what = f"the value is outside ±{bound:g} ({count} such values in all)"
         cure = "agree on a larger bound in federation.toml, or rescale the data"
-        raise cell_error(table.path, row, table.feature_names[column], f"{what}; {cure}")
+        raise cell_error(table.path, int(table.used[row]), table.feature_names[column], f"{what}; {cure}")
 
 
-def cluster_column(table: Table) -> str:
+def cluster_column(table: Table, suffix: str = "") -> str:
     """What `write` calls the labels: `cluster`, if that is taken `secfc_cluster`, then `secfc_cluster_2`..."""
-    more = (f"secfc_cluster_{i}" for i in itertools.count(2))
-    names = itertools.chain(("cluster", "secfc_cluster"), more)
+    more = (f"secfc_cluster{suffix}_{i}" for i in itertools.count(2))
+    names = itertools.chain((f"cluster{suffix}", f"secfc_cluster{suffix}"), more)
     return next(name for name in names if name not in table.rows.column_names)
 
 
-def write(table: Table, labels: NDArray[np.integer[Any]], out: Path, ids: Sequence[str] | None = None) -> None:
+def write(
+    table: Table,
+    labels: NDArray[np.integer[Any]],
+    out: Path,
+    ids: Sequence[str] | None = None,
+    others: Mapping[int, NDArray[np.integer[Any]]] | None = None,
+) -> None:
     """Write the rows, every column as it was read, and last the column `cluster` (int32); before it, if wanted, the rows'
-    IDs in the job as `secfc_id`.
+    IDs in the job as `secfc_id`, and the `others`, by their k, as `cluster_k4` and so on.
 
     If the rows have a column `cluster` already, ours is `secfc_cluster` (see `cluster_column`). The format
     follows `out`'s suffix: in CSV, text goes back unchanged; from CSV to Parquet, features become float64 and
-    the rest stays text. The file appears whole or not at all, readable by its owner only.
+    the rest stays text. Rows that took no part have no cluster: an empty cell. The file appears whole or not at all,
+    readable by its owner only.
     """
     if labels.shape != (len(table),) or not np.issubdtype(labels.dtype, np.integer):
         raise DataError(f"{out}: {len(table)} integer labels are needed, not {labels.dtype} {labels.shape}")
-    rows = table.rows if ids is None else _with_ids(table.rows, ids)
-    rows = rows.append_column(cluster_column(table), pa.array(labels.astype(np.int32)))
+    rows = table.rows if ids is None else _with_ids(table, ids)
+    for k, more in (others or {}).items():
+        rows = rows.append_column(cluster_column(table, f"_k{k}"), _placed(table, pa.array(more.astype(np.int32))))
+    rows = rows.append_column(cluster_column(table), _placed(table, pa.array(labels.astype(np.int32))))
     suffix = _output_suffix(out)
-    if DELIMITERS[suffix] is None:
+    if formats.named(out).typed:
         rows = _typed(rows, table)
     try:
-        with atomicfile.replacing(out) as file:
-            write_rows(rows, suffix, file)
+        with limits.telling(f"{out}: cannot be written", _CURE), atomicfile.replacing(out) as file:
+            formats.write(rows, suffix, file)
     except pa.ArrowException as error:
         raise DataError(f"{out}: cannot be written ({reason(error)}); {_CURE}") from None
-    except OSError as error:
-        raise limits.failure(error, f"{out}: cannot be written", _CURE) from None
 
 
-def _with_ids(rows: pa.Table, ids: Sequence[str]) -> pa.Table:
+def _placed(table: Table, values: pa.Array) -> pa.Array:
+    """Values of the rows that took part, beside the rows of the file; null for the others."""
+    if not table.dropped:
+        return values
+    places = np.full(table.rows.num_rows, -1)
+    places[table.used] = np.arange(len(table.used))
+    return values.take(pa.array(places, mask=places < 0))
+
+
+def _with_ids(table: Table, ids: Sequence[str]) -> pa.Table:
     """The column replaces one of the same name: it is an earlier job's."""
+    rows = table.rows
     kept = rows.drop_columns([ID_COLUMN]) if ID_COLUMN in rows.column_names else rows
-    return kept.append_column(ID_COLUMN, pa.array(ids, pa.string()))
+    return kept.append_column(ID_COLUMN, _placed(table, pa.array(ids, pa.string())))
 
 
 def preflight_output(out: Path, table: Table | None = None) -> None:
@@ -123,7 +166,7 @@ def preflight_output(out: Path, table: Table | None = None) -> None:
 
     With `table`, also if `out` is the input file itself or cannot hold a column (CSV has no lists, say).
     """
-    suffix = _output_suffix(out)
+    _output_suffix(out)
     try:
         with tempfile.TemporaryFile(dir=out.parent):
             pass
@@ -132,7 +175,7 @@ def preflight_output(out: Path, table: Table | None = None) -> None:
         raise DataError(f"{out}: cannot write in the folder {out.parent} ({reason(error)})") from None
     if overwrites:
         raise DataError(f"{out}: is the input file itself; choose another name for the output")
-    if table is not None and DELIMITERS[suffix]:
+    if table is not None and not formats.named(out).typed:
         for name in table.rows.column_names:
             as_text(name, table.rows[name])
 
@@ -160,7 +203,7 @@ def _check_agreed(chosen: Sequence[str] | None, agreed: Sequence[str] | None) ->
 
 def _check_header(path: Path, names: list[str], wanted: list[str]) -> None:
     found = bool(wanted) and set(wanted) <= set(names)
-    if not found and DELIMITERS[suffix_of(path)] and _looks_like_data(names):  # values, then: not to be shown
+    if not found and not formats.named(path).typed and _looks_like_data(names):  # values, then: not to be shown
         cure = "add a header line (or, if it is one, list its names with --features)"
         raise DataError(f"{path}: the first line looks like data, not like column names; {cure}")
     if len(set(names)) < len(names):
@@ -169,7 +212,7 @@ def _check_header(path: Path, names: list[str], wanted: list[str]) -> None:
     for name in wanted:
         if name not in names:
             close = ", ".join(map(shown, difflib.get_close_matches(name, names)))
-            hint = f"; did you mean {close}?" if close else _delimiter_hint(names)
+            hint = f"; did you mean {close}?" if close else ""
             raise DataError(f"{path}: there is no column {shown(name)}{hint}")
 
 
@@ -182,19 +225,14 @@ def _looks_like_data(names: list[str]) -> bool:
     return all(name.isdecimal() for name in names) and names not in counted
 
 
-def _delimiter_hint(names: list[str]) -> str:
-    other = next((mark for mark in ";\t|," if len(names) == 1 and mark in names[0]), None)
-    return f"; is {other!r} the separator? (.csv wants commas, .tsv tabs)" if other else ""
-
-
 def _check_choice(path: Path, rows: pa.Table, names: list[str], count: int, id_column: str | None) -> None:
     if id_column in names:
         raise DataError(f"{path}: {shown(str(id_column))} is the id column and cannot be a feature too")
     if len(set(names)) < len(names):
         raise DataError(f"{path}: the list of features names a column twice")
     if len(names) != count:
-        text = ", ".join([shown(name) for name in names if not is_numeric(path, rows[name])][:5])
-        hint = _delimiter_hint(names) or (f"; not numeric: {text} ({HINT})" if text else "")
+        text = ", ".join([shown(name) for name in names if not is_numeric(rows[name])][:5])
+        hint = f"; not numeric: {text} ({HINT})" if text else ""
         raise DataError(f"{path}: {len(names)} feature columns, but the federation has {count} features{hint}")
 
 
@@ -208,9 +246,9 @@ def _output_suffix(out: Path) -> str:
 
 
 def _typed(rows: pa.Table, table: Table) -> pa.Table:
-    """Features that were read as text become the numbers they stand for."""
+    """Features that were read as text become the numbers they stand for; categories stay text."""
     for j, name in enumerate(table.feature_names):
-        if pa.types.is_string(rows[name].type):
-            values = pa.array(np.ascontiguousarray(table.features[:, j]))
+        if name in rows.column_names and pa.types.is_string(rows[name].type):
+            values = _placed(table, pa.array(np.ascontiguousarray(table.features[:, j])))
             rows = rows.set_column(rows.column_names.index(name), name, values)
     return rows

@@ -7,6 +7,7 @@ import logging
 from contextlib import suppress
 from typing import Any
 
+from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from secfc.errors import SecfcError, Unavailable
@@ -15,6 +16,8 @@ from secfc.net import rpc
 from secfc.net.driver import Disk, Driver
 from secfc.net.exchange import Exchange
 from secfc.net.link import Link
+from secfc.net.relay import RelayLink
+from secfc.net.routes import Routes
 from secfc.pki.kit import Kit
 from secfc.protocol import messages
 from secfc.protocol.client.inputs import Linked, Lost, Sent, Stop, Told, Unsent
@@ -28,27 +31,27 @@ log = logging.getLogger("secfc.client")
 
 
 class ClientDriver:
-    """Takes one participant through one job."""
+    """Takes one participant through one job. Without `bind` it does not listen."""
 
     def __init__(self, kit: Kit, participant: Participant, disk: Disk, bind: str) -> None:
         self._kit, self._participant, self._bind = kit, participant, bind
         self._link = Link(kit)
         self._over = asyncio.Event()
-        self._driver = Driver(participant, disk, log, transmit=self._transmit, look=self._look)
+        self._driver = driver = Driver(participant, disk, log, transmit=self._transmit, look=self._look)
+        self._relay = RelayLink(kit.party_name, self._link.server, participant, driver.take, driver.spawn)
+        self._routes = Routes(kit.federation, self._link, self._relay)
         self._following: asyncio.Task[Any] | None = None
 
     async def run(self, stopped: asyncio.Future[int]) -> Ended:
         """Until the job is over for us, or `stopped` says that this process is to end. Raises what our own machine lacks."""
-        listener = rpc.server(self._kit)
-        exchange = Exchange(self._participant, self._driver, self._kit.federation.name)
-        grpc_stubs.add_ExchangeServicer_to_server(exchange, listener)
-        checks = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(checks, listener)
-        rpc.listen(listener, self._kit, self._bind)
-        await listener.start()
-        await checks.set("", health_pb2.HealthCheckResponse.SERVING)
+        listener = await self._listen() if self._bind else None
         rows, roster = len(self._participant.site.rows), self._kit.pins.describe()
-        say(log, "listening", bind=self._bind, rows=rows, roster=roster)
+        if listener is None:
+            say(log, "dialling out only", rows=rows, roster=roster)
+        else:
+            say(log, "listening", bind=self._bind, rows=rows, roster=roster)
+        if self._kit.federation.relay != "never":
+            self._driver.spawn(self._relay.run())
         ticking = self._driver.spawn(self._driver.ticking())
         try:
             with suppress(Unavailable):  # what could not be kept is told, and raised, below
@@ -57,8 +60,21 @@ class ClientDriver:
         finally:
             ticking.cancel()
             self._driver.end()
-            await listener.stop(grace=1.0)
+            if listener is not None:
+                await listener.stop(grace=1.0)
             await self._link.close()
+
+    async def _listen(self) -> aio.Server:
+        """For the other clients, which deliver to us here."""
+        listener = rpc.server(self._kit)
+        exchange = Exchange(self._participant, self._driver, self._kit.federation.name)
+        grpc_stubs.add_ExchangeServicer_to_server(exchange, listener)
+        checks = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(checks, listener)
+        rpc.listen(listener, self._kit, self._bind)
+        await listener.start()
+        await checks.set("", health_pb2.HealthCheckResponse.SERVING)
+        return listener
 
     async def _until_over(self, stopped: asyncio.Future[int]) -> Ended:
         while True:
@@ -85,7 +101,7 @@ class ClientDriver:
             async with asyncio.timeout(2.0):
                 await self._link.report(messages.Stopped(reason), self._participant.site.instance)
         except (SecfcError, TimeoutError):
-            say(log, "the server does not know that we stop", error=type(error).__name__)
+            say(log, "could not tell the server that we are stopping", error=type(error).__name__)
 
     def _look(self) -> None:
         if self._driver.broken is not None or self._participant.ended is not None:
@@ -102,17 +118,17 @@ class ClientDriver:
             self._driver.spawn(self._send(send))
 
     async def _send(self, send: Send) -> None:
-        before = self._link.arrived(send.to, send.message) if isinstance(send.message, Parcel) else 0
+        before = self._routes.arrived(send.to, send.message) if isinstance(send.message, Parcel) else 0
         carried = None
         try:
             if isinstance(send.message, Parcel):
-                carried = await self._link.deliver(send.to, send.message, send.body or Whole(b""))
+                carried = await self._routes.deliver(send.to, send.message, send.body or Whole(b""))
             else:
                 await self._link.report(send.message, self._participant.site.instance)
         except SecfcError as error:
-            after = self._link.arrived(send.to, send.message) if isinstance(send.message, Parcel) else 0
+            after = self._routes.arrived(send.to, send.message) if isinstance(send.message, Parcel) else 0
             if isinstance(error, Unavailable) and isinstance(send.message, Parcel):
-                error = await self._link.explained(send.to, error)
+                error = await self._routes.explained(send.to, error)
             await self._driver.take(Unsent(send, error, progressed=after > before))
         else:
             await self._driver.take(Sent(send, carried))

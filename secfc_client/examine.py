@@ -13,9 +13,10 @@ from math import ceil, log2
 import numpy as np
 import numpy.typing as npt
 
+from secfc.wording import few
+
 LEAST_STEPS = 8.0  # a standard deviation of fewer quantisation steps is too coarse
 FEW = 16  # distinct values that are few
-_SHOWN = 5
 _WHO = {  # can compute values from distances
     "open": "the server, alone or with one client,",
     "masked": "the server",
@@ -55,7 +56,7 @@ def few_values(features: Features, names: Sequence[str]) -> dict[str, int]:
 
 def coarse_text(found: Sequence[Coarse], precision: int) -> str:
     """One line for people: which columns, by how much, and what to do."""
-    what = _listed([f"{one.name} ({one.steps:.2g})" for one in found])
+    what = few([f"{one.name} ({one.steps:.2g})" for one in found])
     enough = max(one.enough for one in found)
     return (
         f"precision = {precision} is too coarse for {what}: standard deviation in quantisation steps, which should be"
@@ -66,7 +67,7 @@ def coarse_text(found: Sequence[Coarse], precision: int) -> str:
 
 def few_values_text(found: dict[str, int], uploads: str) -> str:
     """One line for people: which columns, how many values, and what it means."""
-    what = _listed([f"{name} ({count})" for name, count in found.items()])
+    what = few([f"{name} ({count})" for name, count in found.items()])
     return (
         f"few distinct values: {what}; with {uploads} uploads {_WHO[uploads]} can compute such values of every row from"
         " very few requests; take part only if they may know them (docs/privacy.md)"
@@ -75,11 +76,6 @@ def few_values_text(found: dict[str, int], uploads: str) -> str:
 
 def warnings(features: Features, names: Sequence[str], precision: int, uploads: str) -> list[str]:
     """Everything that is worth a warning, one line each."""
-    rough, few = coarse(features, names, precision), few_values(features, names)
+    rough, values = coarse(features, names, precision), few_values(features, names)
     lines = [coarse_text(rough, precision)] if rough else []
-    return lines + ([few_values_text(few, uploads)] if few else [])
-
-
-def _listed(items: Sequence[str]) -> str:
-    more = len(items) - _SHOWN
-    return ", ".join(items[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return lines + ([few_values_text(values, uploads)] if values else [])

@@ -27,7 +27,7 @@ from secfc.protocol.client.guard import Guard
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.site import Site
 from secfc.protocol.effects import Drop, Put
-from secfc_client import budget, data, keptlabels, naming
+from secfc_client import budget, data, keptlabels, naming, profile, report
 from secfc_client.data import Table
 from secfc_client.keptlabels import KeptLabels
 from secfc_client.store import Store
@@ -43,6 +43,8 @@ class Files:
     rows: Path
     labels: Path
     centers: Path
+    profile: Path
+    report: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +62,7 @@ class SiteJob:
     wait: float
     write_ids: bool
     publish_ids: bool
+    all_k: bool = False  # write the labels of every k
 
     @property
     def keeps_shares(self) -> bool:
@@ -71,7 +74,7 @@ class SiteJob:
         whatever is left of another job."""
         federation, store = self.kit.federation, self.store
         if new and store.begun:
-            say(log, "what was left of an unfinished job is given up", level=logging.WARNING, state=store.folder)
+            say(log, "giving up what was left of an unfinished job", level=logging.WARNING, state=store.folder)
         secrets = store.secrets(naming.subject(federation.agreed(), self.table), self.rows, new=new)
         kept = store.kept()
         guard = Guard(federation, self.plan, self.rules, kept.get("given", b""))
@@ -123,8 +126,24 @@ class SiteJob:
         """Write labels, with the rows' IDs if they are wanted and known."""
         wanted = self.write_ids or self.publish_ids
         named = identifiers.texts(kept.ids) if wanted and kept.ids is not None else None
-        data.write(self.table, kept.labels, self.files.labels, named)
-        say(log, "labels written", file=self.files.labels, column=data.cluster_column(self.table))
+        data.write(self.table, kept.labels, self.files.labels, named, kept.others if self.all_k else {})
+        profile.write(self.files.profile, self.table, kept.labels)
+        say(
+            log,
+            "labels written",
+            file=self.files.labels,
+            column=data.cluster_column(self.table),
+            profile=self.files.profile,
+        )
+        if self.files.report is not None:
+            self._report(self.files.report, kept)
+
+    def _report(self, path: Path, kept: KeptLabels) -> None:
+        key = budget.key_of(self.table.feature_names, self.table.features)
+        given = budget.read(self.store.folder).get(key)
+        text = report.report(self.kit.federation, self.kit.party_name, kept.session, self.table, kept.labels, given)
+        report.write(path, text)
+        say(log, "report written", file=path)
 
     def write_again(self) -> None:
         """Write the labels of the last finished job on these rows once more; needs no server."""
@@ -170,9 +189,13 @@ class SiteDisk:
     def _labels(self, value: bytes) -> None:
         job, session, rest = self._job, value[:32], value[32:]
         middle = 4 * len(job.rows)
+        last = middle + (ID_BYTES * len(job.rows) if job.plan.private else 0)
         labels = np.frombuffer(rest[:middle], "<i4").astype(np.int32)
-        ids = np.frombuffer(rest[middle:], "<u8").astype(np.uint64).reshape(-1, ID_BYTES // 8)
-        own = KeptLabels(session, keptlabels.table_key(job.table), labels, ids if job.plan.private else None)
+        ids = np.frombuffer(rest[middle:last], "<u8").astype(np.uint64).reshape(-1, ID_BYTES // 8)
+        more = np.frombuffer(rest[last:], "<i4").astype(np.int32).reshape(-1, 1 + len(job.rows))
+        others = {int(one[0]): one[1:] for one in more}
+        table = keptlabels.table_key(job.table)
+        own = KeptLabels(session, table, labels, ids if job.plan.private else None, others)
         keptlabels.keep(job.store.folder, own)
         job.write(own)
 

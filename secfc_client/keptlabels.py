@@ -8,20 +8,21 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from secfc import atomicfile, limits
 from secfc.errors import ConfigError
 from secfc.framing import framed
 from secfc.kmeans.distances import Labels
 from secfc.privacy.identifiers import ID_BYTES, Ids
+from secfc_client import statefiles
 from secfc_client.data import Table
 
 _PREFIX, _SUFFIX = "labels-", ".kept"
-_SEAL_BYTES = 32
+_KIND = b"secfc/v1/kept-labels"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class KeptLabels:
     table: str
     labels: Labels = field(repr=False)
     ids: Ids | None = field(repr=False)
+    others: Mapping[int, Labels] = field(default_factory=dict, repr=False)  # of every other k
 
 
 def table_key(table: Table) -> str:
@@ -45,15 +47,11 @@ def table_key(table: Table) -> str:
 def keep(folder: Path, kept: KeptLabels) -> None:
     """Put labels on disk."""
     fields = {"session": kept.session.hex(), "table": kept.table, "rows": len(kept.labels), "when": time.time()}
-    head = json.dumps(fields | {"ids": kept.ids is not None}).encode()
+    head = json.dumps(fields | {"ids": kept.ids is not None, "others": list(kept.others)}).encode()
     ids = b"" if kept.ids is None else kept.ids.astype("<u8").tobytes()
-    content = len(head).to_bytes(4, "big") + head + kept.labels.astype("<i4").tobytes() + ids
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        atomicfile.write(_path(folder, kept.session), [_seal(content), content])
-    except OSError as error:
-        cure = "make room there or choose another --state"
-        raise limits.failure(error, f"{folder}: cannot keep state there", cure) from None
+    others = b"".join(labels.astype("<i4").tobytes() for labels in kept.others.values())
+    content = len(head).to_bytes(4, "big") + head + kept.labels.astype("<i4").tobytes() + ids + others
+    statefiles.keep(_path(folder, kept.session), content, _KIND)
 
 
 def of_session(folder: Path, session: bytes) -> KeptLabels | None:
@@ -75,24 +73,20 @@ def _path(folder: Path, session: bytes) -> Path:
 
 def _read(path: Path) -> tuple[float, KeptLabels]:
     """When these labels were kept, and they themselves."""
+    content = statefiles.kept(path, _KIND)
     try:
-        whole = atomicfile.patiently(path.read_bytes)
-    except OSError as error:
-        raise limits.failure(error, f"{path}: cannot be read", "check the state folder") from None
-    content = whole[_SEAL_BYTES:]
-    try:
-        if whole[:_SEAL_BYTES] != _seal(content):
+        if content is None:
             raise ValueError
         end = 4 + int.from_bytes(content[:4], "big")
         head = json.loads(content[4:end])
-        middle = end + 4 * int(head["rows"])
+        rows, clusters = int(head["rows"]), [int(k) for k in head.get("others", [])]
+        middle = end + 4 * rows
+        last = middle + ID_BYTES * rows * bool(head["ids"])
         labels = np.frombuffer(content[end:middle], "<i4").astype(np.int32)
-        ids = np.frombuffer(content[middle:], "<u8").astype(np.uint64).reshape(-1, ID_BYTES // 8)
-        kept = KeptLabels(bytes.fromhex(head["session"]), str(head["table"]), labels, ids if head["ids"] else None)
-        return float(head["when"]), kept
+        ids = np.frombuffer(content[middle:last], "<u8").astype(np.uint64).reshape(-1, ID_BYTES // 8)
+        more = np.frombuffer(content[last:], "<i4").astype(np.int32).reshape(len(clusters), rows)
+        others = dict(zip(clusters, more, strict=True))
+        names = bytes.fromhex(head["session"]), str(head["table"])
+        return float(head["when"]), KeptLabels(*names, labels, ids if head["ids"] else None, others)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ConfigError(f"{path}: damaged, so its labels are lost here; remove it") from None
-
-
-def _seal(content: bytes) -> bytes:
-    return hashlib.sha256(framed(b"secfc/v1/kept-labels") + content).digest()

@@ -37,7 +37,7 @@ def read_key(path: Path) -> bytes:
     """The key in a file that only its owner may read."""
     text = textfile.read_small_file(path, 4096)
     if path.stat().st_mode & 0o077:
-        raise ConfigError(f"{path}: others can read it; run: chmod 600 {path}")
+        raise ConfigError(f"{path}: users other than its owner can read it; run: chmod 600 {path}")
     try:
         key = bytes.fromhex(text.decode("ascii").strip())
     except ValueError:

@@ -27,6 +27,7 @@ from secfc.framing import framed
 from secfc.protocol.client.site import Secrets
 from secfc.protocol.effects import Drop, Put
 from secfc.protocol.start import COIN_BYTES
+from secfc_client import statefiles
 
 _FILE = "secrets.json"
 _GIVEN = "given"
@@ -38,8 +39,6 @@ _SUFFIX = {
     "answer": ".answer",
 }  # of keys with an owner: this job's, or for others too
 _VERSION = 2
-_MAX_BYTES = 4096
-_CURE = "make room there or choose another --state"
 
 
 @dataclass(frozen=True)
@@ -107,8 +106,9 @@ class Store:
 
     def kept(self) -> dict[str, bytes]:
         """All that is kept of a job, but shares."""
-        notes = {name: self._sealed(name) for name in _NOTES if (self.folder / name).exists()}
-        answers = {f"answer/{path.stem}": self._answer(path) for path in sorted(self.folder.glob("*.answer"))}
+        notes = {name: self._note(name) for name in _NOTES if (self.folder / name).exists()}
+        paths = sorted(self.folder.glob("*" + _SUFFIX["answer"]))
+        answers = {f"answer/{path.stem}": statefiles.kept(path, *_kind(path.stem)) for path in paths}
         return notes | {key: value for key, value in answers.items() if value}
 
     def put(self, keep: Sequence[Put | Drop]) -> None:
@@ -119,19 +119,16 @@ class Store:
             elif "/" in one.key:
                 self._put_owned(*one.key.split("/"), value=one.value)
             else:
-                value = bytes(one.value)
-                self._replace(self.folder / one.key, [_seal(b"", one.key, value), value])
+                statefiles.keep(self.folder / one.key, one.value, *_kind(one.key))
 
     def _put_owned(self, kind: str, owner: str, name: str = "", *, value: bytes | memoryview) -> None:
-        if (
-            kind == "this-job-only"
-        ):  # shares that may be here from an earlier job, and must not serve another one any more
+        if kind == "this-job-only":  # shares that may be here from an earlier job, and must not serve another one
             path = self.folder / (owner + _SUFFIX["lasting"])
             if path.exists():
                 path.replace(self.folder / (owner + _SUFFIX["shares"]))
             return
         path = self.folder / (owner + _SUFFIX[kind])
-        self._replace(path, [_seal(bytes.fromhex(name), owner, value), value])
+        statefiles.keep(path, value, *_kind(owner, bytes.fromhex(name)))
         if kind in ("shares", "lasting"):
             other = _SUFFIX["lasting" if kind == "shares" else "shares"]
             self._remove([self.folder / (owner + other)])  # of an earlier job, if there is one
@@ -139,31 +136,21 @@ class Store:
     def get(self, key: str) -> bytes | None:
         """An owner's shares of a share set, if they are here and whole; key as in `put`."""
         _, owner, name = key.split("/")
-        found = (self._owned(owner, bytes.fromhex(name), kind) for kind in ("shares", "lasting"))
+        paths = (self.folder / (owner + _SUFFIX[kind]) for kind in ("shares", "lasting"))
+        found = (statefiles.kept(path, *_kind(owner, bytes.fromhex(name))) for path in paths)
         return next((value for value in found if value is not None), None)
 
-    def _owned(self, owner: str, share_set: bytes, kind: str) -> bytes | None:
-        path = self.folder / (owner + _SUFFIX[kind])
-        if not path.exists():
-            return None
-        whole = self._bytes(path)
-        return whole[32:] if whole[:32] == _seal(share_set, owner, memoryview(whole)[32:]) else None
-
-    def _answer(self, path: Path) -> bytes:
-        whole = self._bytes(path)
-        return whole[32:] if whole[:32] == _seal(b"", path.stem, whole[32:]) else b""
-
-    def _sealed(self, name: str) -> bytes:
-        """A small file, whole or not there at all."""
+    def _note(self, name: str) -> bytes:
+        """A small file that must not be lost."""
         path = self.folder / name
-        whole = self._bytes(path)
-        if whole[:32] != _seal(b"", name, whole[32:]):
+        value = statefiles.kept(path, *_kind(name))
+        if value is None:
             what = _WHAT.get(name, "where this job stands")
             raise ConfigError(
                 f"{path}: damaged, so {what} is not known; start once with --new for fresh shares, which gives up an "
                 "unfinished job"
             )
-        return whole[32:]
+        return value
 
     # --- the end ---------------------------------------------------------------------------------------------------------
 
@@ -192,17 +179,15 @@ class Store:
     # --- files -----------------------------------------------------------------------------------------------------------
 
     def _remove(self, paths: Sequence[Path]) -> None:
-        try:
+        with limits.telling(f"{self.folder}: cannot be cleared", "remove what is in it by hand"):
             for path in paths:
                 path.unlink(missing_ok=True)
-        except OSError as error:
-            raise limits.failure(error, f"{self.folder}: cannot be cleared", "remove what is in it by hand") from None
 
     def _read(self) -> tuple[_Subject, Secrets] | None:
         """What is kept and whose, if it is whole; anything else is replaced."""
         atomicfile.remove_stale(self.folder)
         try:
-            fields = json.loads(self._bytes(self._path, _MAX_BYTES))
+            fields = json.loads(statefiles.read(self._path) or b"null")
             if fields["version"] != _VERSION:
                 return None
             subject = _Subject(str(fields["federation"]), str(fields["rows"]))
@@ -210,28 +195,12 @@ class Store:
             if (len(seed), len(nonce), len(coin)) != (prg.KEY_BYTES, 32, COIN_BYTES):
                 return None
             key = X25519PrivateKey.from_private_bytes(private)
-            revealed = self._sealed("revealed") if (self.folder / "revealed").exists() else b""
+            revealed = self._note("revealed") if (self.folder / "revealed").exists() else b""
             return subject, Secrets(seed, key, nonce, coin, revealed)
-        except FileNotFoundError:
-            return None
         except ConfigError:
             raise
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-
-    def _bytes(self, path: Path, most: int = -1) -> bytes:
-        """A file's content; FileNotFoundError if there is none."""
-
-        def read() -> bytes:
-            with open(path, "rb") as file:
-                return file.read(most)
-
-        try:
-            return atomicfile.patiently(read)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise limits.failure(error, f"{path}: cannot be read", "check the state folder") from None
 
     def _write(self, subject: _Subject, secrets: Secrets) -> None:
         fields = {
@@ -243,15 +212,7 @@ class Store:
             "nonce": secrets.nonce.hex(),
             "coin": secrets.coin.hex(),
         }
-        self._replace(self._path, [json.dumps(fields).encode()])
-
-    def _replace(self, path: Path, parts: Sequence[bytes | memoryview]) -> None:
-        """Write a file so that it is there as a whole or not at all, whenever the machine stops."""
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            atomicfile.write(path, parts)
-        except OSError as error:
-            raise limits.failure(error, f"{self.folder}: cannot keep state there", _CURE) from None
+        statefiles.write(self._path, [json.dumps(fields).encode()])
 
 
 def _subject(federation_digest: bytes, rows: npt.NDArray[np.int64]) -> _Subject:
@@ -260,8 +221,6 @@ def _subject(federation_digest: bytes, rows: npt.NDArray[np.int64]) -> _Subject:
     return _Subject(federation_digest.hex(), digest.hexdigest())
 
 
-def _seal(share_set: bytes, owner: str, content: bytes | memoryview) -> bytes:
-    """Tells a whole file of this share set and owner from any other."""
-    digest = hashlib.sha256(framed(b"secfc/v1/kept-shares", share_set, owner.encode()))
-    digest.update(content)
-    return digest.digest()
+def _kind(owner: str, share_set: bytes = b"") -> tuple[bytes, ...]:
+    """What a sealed file is: an owner's shares of a share set, or a note by its name."""
+    return b"secfc/v1/kept-shares", share_set, owner.encode()

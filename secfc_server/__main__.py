@@ -19,6 +19,7 @@ from secfc.agreement import plan
 from secfc.agreement.federation import SERVER
 from secfc.agreement.uploads import DEFAULT, MEANING
 from secfc.coding import kernels
+from secfc.commands import options
 from secfc.errors import ConfigError, InvalidInput, JobFailed, PeerError, Unavailable
 from secfc.lock import Lock
 from secfc.logs import say
@@ -34,8 +35,11 @@ from secfc.protocol.server.inputs import CalledOff
 from secfc.protocol.server.job import Deadlines
 from secfc.protocol.server.snapshot import Snapshot
 from secfc.v1 import secfc_pb2, secfc_pb2_grpc
-from secfc_server import progress, result
+from secfc.web import opening
+from secfc.web.door import Door
+from secfc_server import progress, result, view
 from secfc_server.journal import Journal
+from secfc_server.relay import Relay
 from secfc_server.service import Service
 
 log = logging.getLogger("secfc.server")
@@ -45,22 +49,18 @@ LATE_SECONDS = 10.0  # after a failure, for clients that are just coming back: t
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--kit", "kit_path", required=True, type=click.Path(path_type=Path), help="The server's kit folder.")
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for result.json; default: the kit.")
-@click.option(
-    "--state", type=click.Path(path_type=Path), default=None, help="Folder for the journal; default: KIT/state."
-)
+@options.path("--kit", "kit_path", required=True, help="The server's kit folder.")
+@options.path("--out", help="Folder for result.json; default: the kit.")
+@options.state
 @click.option("--new", is_flag=True, help="Forget an earlier job, finished or not, and begin a new one.")
-@click.option("--bind", default=None, help="Address to listen on; default: as in federation.toml.")
-@click.option("--join-timeout", type=float, default=600.0, show_default=True, help="Seconds to wait for all clients.")
-@click.option(
-    "--share-timeout", type=float, default=3600.0, show_default=True, help="Seconds the exchange of shares may take."
-)
-@click.option("--round-timeout", type=float, default=300.0, show_default=True, help="Seconds a round may take.")
+@options.bind
+@options.web
+@click.option("--join-timeout", default=600.0, show_default=True, help="Seconds to wait for all clients.")
+@click.option("--share-timeout", default=3600.0, show_default=True, help="Seconds the exchange of shares may take.")
+@click.option("--round-timeout", default=300.0, show_default=True, help="Seconds a round may take.")
 @click.option("--reflection", "reflect", is_flag=True, help="Let tools such as grpcurl list the services.")
-@click.option("--log-format", type=click.Choice(logs.FORMATS), default="text", show_default=True)
-@click.option("--quiet", is_flag=True, help="Warnings and errors only.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on standard output.")
+@options.logging
+@options.as_json("Print the result as one JSON object on standard output.")
 @click.version_option(__version__, prog_name="secfc-server")
 def command(
     kit_path: Path,
@@ -68,6 +68,7 @@ def command(
     state: Path | None,
     new: bool,
     bind: str | None,
+    web: str | None,
     join_timeout: float,
     share_timeout: float,
     round_timeout: float,
@@ -93,18 +94,19 @@ def command(
     for name in (result.FILE, result.PUBLISHED, CENTERS_FILE):
         textfile.preflight(folder / name, "choose another --out")
     # before anybody is waited for: compiling holds up every other thread
-    kernels.warm(with_sealed=made.wishes.uploads == "sealed")
+    kernels.warm()
     deadlines = replace(Deadlines(), join=join_timeout, share=share_timeout, round=round_timeout)
     state = state or kit_path / "state"
     lock = Lock(state, "secfc-server")  # before anything there is looked at, let alone removed
     if loaded.federation.uploads != DEFAULT:
         say(log, MEANING[loaded.federation.uploads], level=logging.WARNING)
     loaded.pins.remember(state)
+    door = opening.prepared(web, loaded, state)
     journal = _open(state, loaded, new)
     now = time.monotonic()
     verify = kit.verifier(loaded)
     coordinator = Coordinator(loaded.federation, made, verify, kept=journal.kept(), deadlines=deadlines, now=now)
-    job = _Job(loaded, coordinator, journal, folder, bind or loaded.federation.server.bind, log_format, quiet)
+    job = _Job(loaded, coordinator, journal, folder, bind or loaded.federation.server.bind, log_format, quiet, door)
     code = asyncio.run(job.run(reflect))
     lock.release()
     if as_json:
@@ -147,7 +149,9 @@ class _Job:
         bind: str,
         log_format: str,
         quiet: bool,
+        door: Door | None,
     ) -> None:
+        self._door = door
         self._kit, self._coordinator, self._folder, self._bind = loaded, coordinator, folder, bind
         self._journal = journal
         self._style = (log_format, quiet)
@@ -171,12 +175,13 @@ class _Job:
         secfc_pb2_grpc.add_CoordinatorServicer_to_server(service, listener)
         exchange = Exchange(self._coordinator, driver, self._kit.federation.name)
         secfc_pb2_grpc.add_ExchangeServicer_to_server(exchange, listener)
+        secfc_pb2_grpc.add_RelayServicer_to_server(Relay(self._kit.federation), listener)
         checks = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(checks, listener)
         if reflect:
             services = secfc_pb2.DESCRIPTOR.services_by_name
-            names = [services["Coordinator"].full_name, services["Exchange"].full_name, health.SERVICE_NAME]
-            reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], listener)
+            names = [service.full_name for service in services.values()]
+            reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], listener)
         port = rpc.listen(listener, self._kit, self._bind)
         await listener.start()
         await checks.set("", health_pb2.HealthCheckResponse.SERVING)
@@ -185,7 +190,8 @@ class _Job:
         stopped = exits.stop_signals()
         ticking = driver.spawn(driver.ticking())
         try:
-            return await self._drive(driver, service, stopped)
+            async with opening.opened(self._door, lambda: view.view(self._seen())):
+                return await self._drive(driver, service, stopped)
         finally:
             ticking.cancel()
             await checks.enter_graceful_shutdown()
@@ -242,7 +248,7 @@ class _Job:
             if driver.broken is not None:
                 raise driver.broken
         if missing := self._seen().missing:
-            say(log, "labels not fetched", level=logging.WARNING, missing=missing)
+            say(log, "some clients have not fetched their labels", level=logging.WARNING, missing=missing)
 
     def _open_centers(self) -> None:
         """Write the centres if the job lets the server see them and enough clients have consented."""
@@ -256,7 +262,7 @@ class _Job:
             say(log, str(error), level=logging.WARNING)
             return
         names = job.feature_names or [f"x{f + 1}" for f in range(job.features)]
-        textfile.write(path, opened.table(names), "choose another --out")
+        textfile.write(path, opened.table(names, job.spread), "choose another --out")
         say(log, "centres written", file=path, clusters=len(opened.clusters))
 
     def _save(self) -> None:

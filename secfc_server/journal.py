@@ -20,7 +20,7 @@ from secfc.protocol.effects import Drop, Put
 
 FILE = "journal.sqlite"
 _SCHEMA = "CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL);"
-_VERSION = b"5"
+_VERSION = b"6"
 _PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM)
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)  # seconds between tries at what passes by itself
 _SEAL = 16  # bytes of a value's digest

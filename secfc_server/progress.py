@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from secfc.logs import say
 from secfc.protocol.messages import Phase
-from secfc.protocol.server.snapshot import Snapshot
+from secfc.protocol.server.asking import RequestRecord
+from secfc.protocol.server.snapshot import Outcome, Snapshot
+from secfc.wording import few
 
 log = logging.getLogger("secfc.server")
 REMIND_SECONDS = 15.0
@@ -51,9 +56,24 @@ class Monitor:
         say(log, seen.phase.value, rows=seen.rows, missing=seen.missing)
         if seen.over and seen.outcome is not None:
             say(log, seen.outcome.leakage_text)
+        if seen.phase is Phase.FINISHED and seen.outcome is not None:
+            self._best_runs(seen.outcome)
         if seen.phase is Phase.FINISHED and seen.outcome is not None and not seen.outcome.converged:
             text = f"stopped after max_rounds = {seen.federation.job.max_rounds}; not converged"
             say(log, text, level=logging.WARNING, changed=seen.records[-1].changed if seen.records else 0)
+
+    def _best_runs(self, found: Outcome) -> None:
+        """One line for every k, if there were several runs."""
+        for number in found.best if len(found.runs) > 1 else ():
+            run = found.runs[number]
+            starts = sum(other.k == run.k for other in found.runs)
+            fields: dict[str, Any] = {
+                "inertia": run.inertia,
+                "rounds": run.rounds,
+                "start": f"{run.start + 1} of {starts}",
+            }
+            fields |= {name: value for name, value in asdict(run.indices).items() if value is not None}
+            say(log, f"k = {run.k}", **fields, chosen=number == found.chosen)
 
     def _new_committee(self, seen: Snapshot) -> None:
         committee = seen.outcome.committee if seen.outcome is not None else ()
@@ -89,22 +109,47 @@ class Monitor:
                 fields["inertia"] = record.inertia
             if record.attempts > 1:
                 fields["attempts"] = record.attempts
+            if seen.outcome is not None and len(seen.outcome.runs) > 1:
+                fields["runs"] = record.runs
             fields["directions"] = record.directions
             say(log, f"round {record.number}", **fields, seconds=round(record.seconds, 3))
         self._records = len(seen.records)
 
 
-def line(seen: Snapshot) -> str:
-    """One line for a terminal."""
-    waiting = f"waiting for {', '.join(seen.missing)}" if seen.missing else ""
+def line(seen: Snapshot, width: int = 78) -> str:
+    """One line for a terminal: what matters most first, and no more than fits."""
+    waiting = f"waiting for {few(seen.missing)}" if seen.missing else ""
     if seen.phase is not Phase.ROUNDS or seen.outcome is None:
         return f"{seen.phase.value}: {waiting}" if waiting else seen.phase.value
-    last, k = seen.records[-1] if seen.records else None, seen.federation.job.k
+    parts = [*_parts(seen.outcome, seen.records, max(seen.federation.job.ks)), waiting, seen.outcome.leakage_text]
     text = f"round {seen.outcome.version}"
-    if last is not None and last.step == "seed":
-        left = (k - last.number) * last.seconds
-        text += f", seeding {last.number} of {k}, about {left:.0f} s left"
-    elif last is not None and last.inertia is not None:
-        text += f", inertia {last.inertia:.6g}, {last.changed} rows changed cluster"
-    text += f", {seen.outcome.leakage_text}"
-    return f"{text}, {waiting}" if waiting else text
+    for part in filter(None, parts):
+        if len(text) + len(part) + 2 <= width or part is waiting:  # whom it waits for is never left out
+            text += f", {part}"
+    return text
+
+
+def _parts(outcome: Outcome, records: Sequence[RequestRecord], k: int) -> Iterator[str]:
+    moving, runs = sum(not run.done for run in outcome.runs), len(outcome.runs)
+    if runs > 1:
+        yield f"{moving} of {runs} runs move"
+    if not records:
+        return
+    last = records[-1]
+    if last.step == "seed":
+        yield f"seeding {last.number} of {k}, about {(k - last.number) * last.seconds:.0f} s left"
+        return
+    yield f"{last.changed} rows changed cluster"
+    left = rounds_left([one.changed for one in records if one.step != "seed"])
+    yield f"{last.seconds:.2g} s each" + (f", about {left * last.seconds:.0f} s left" if left is not None else "")
+    if last.inertia is not None:
+        yield f"inertia {last.inertia:.6g}"
+
+
+def rounds_left(moved: Sequence[int]) -> int | None:
+    """A guess at how many more rounds it takes, if fewer rows move in each by the same factor as of late; None if that cannot
+    be said. Lloyd often slows down at the end, so it is rather too few."""
+    if len(moved) < 3 or not 0 < moved[-1] < moved[-3]:
+        return None
+    factor = (moved[-1] / moved[-3]) ** 0.5
+    return 1 + round(math.log(moved[-1]) / -math.log(factor))

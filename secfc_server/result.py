@@ -29,7 +29,7 @@ def describe(now: Snapshot, wire_seconds: float) -> dict[str, Any]:
         "reason": str(now.failure) if now.failure else None,
         "clients": len(now.clients),
         "rows": now.rows,
-        "k": federation.job.k,
+        "k": outcome.clusters if outcome else federation.job.k,
         "privacy": plan.wishes.privacy,
         "segments": plan.segments,
         "responders": plan.responders,
@@ -38,10 +38,14 @@ def describe(now: Snapshot, wire_seconds: float) -> dict[str, Any]:
         "membership": plan.wishes.membership,
         "seed": now.seed.hex() if now.seed else None,  # of the start: with it anybody can repeat the job centrally
         "liars": list(now.liars),
+        "committee": list(outcome.committee) if outcome else [],  # who compared last, in sealed rounds
         "rounds": outcome.rounds if outcome else 0,
         "converged": outcome.converged if outcome else False,
-        "inertia": now.records[-1].inertia if now.records else None,
+        "inertia": outcome.inertia if outcome else None,
         "cluster_sizes": outcome.sizes if outcome else None,
+        "runs": [asdict(run) for run in outcome.runs] if outcome else [],
+        "best_runs": list(outcome.best) if outcome else [],  # of every k
+        "chosen_run": outcome.chosen if outcome else None,  # what `k`, `rounds`, `inertia` and so on are of
         "directions_given_away": {"count": outcome.directions, "of": outcome.of_directions} if outcome else None,
         "assignments_given_away": outcome.given.assignments if outcome else None,
         "inertias_opened": outcome.given.inertias if outcome else None,

@@ -111,7 +111,7 @@ def status(now: Snapshot, seconds: float) -> pb.StatusReply:
         federation=now.federation.name,
         federation_digest=now.federation.agreed(),
         job_digest=now.federation.job.digest(),
-        phase=wire.phase_to(now.phase),
+        phase=wire.to_message(now.phase),
         clients=[_client(client) for client in now.clients],
         round=last.number if last else 0,
         attempt=now.outcome.tries if now.outcome else 0,
@@ -123,6 +123,11 @@ def status(now: Snapshot, seconds: float) -> pb.StatusReply:
         broken_links=now.broken_links,
         missing=now.waits_for,
         committee=now.outcome.committee if now.outcome else (),
+        directions=now.outcome.directions if now.outcome else 0,
+        of_directions=now.outcome.of_directions if now.outcome else 0,
+        assignments=now.outcome.given.assignments if now.outcome else 0,
+        runs=len(now.outcome.runs) if now.outcome else 0,
+        moving=sum(not run.done for run in now.outcome.runs) if now.outcome else 0,
     )
     if last is not None and last.inertia is not None:
         reply.inertia = last.inertia

@@ -40,6 +40,7 @@ def make_federation(clients: int = 5, **changes: Any) -> Federation:
     keys = {
         "name": "trial",
         "k": 3,
+        "starts": 1,
         "privacy": 1,
         "uploads": "masked",
         "seeding": "k-means++",

@@ -13,34 +13,39 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc.agreement import plan
+from secfc.agreement.job import MOST_RUNS, STARTS
 from secfc.errors import DataError, InvalidInput
 from secfc.kmeans import fixedpoint
 from secfc.kmeans.coins import Coins
-from secfc.kmeans.lloyd import Clustering
+from secfc.kmeans.frozen import FrozenClusters, Rows
+from secfc.kmeans.runs import Runs
 from secfc.privacy import identifiers
 from secfc.protocol import memory
 
 try:
-    from sklearn.base import BaseEstimator, ClusterMixin
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
     from sklearn.utils import check_random_state
-    from sklearn.utils.validation import validate_data
+    from sklearn.utils.metaestimators import available_if
+    from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as missing:  # pragma: no cover - the extra is installed wherever tests run
     raise ImportError("SecureKMeans needs scikit-learn; install it with: pip install scikit-learn") from missing
 
 STEPS = 20  # bits on either side of zero when precision is left to us: a step is a millionth of the bound
 
 
-class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Secure federated k-means, simulated in one process with the real arithmetic.
 
     Parameters
     ----------
     n_clusters : number of clusters k.
+    n_init : starts that run side by side, from one sharing; the one with the least inertia is taken. "auto" is what a job has
+        that does not say, 4. With `initial_labels` there is one.
     n_clients : number of parties n.
     privacy : t; any t clients may collude and learn nothing about others' rows from their shares.
     segments : ℓ, pieces a row is cut into; None takes the largest that fits 2ℓ + 2t − 1 ≤ n.
     uploads : "masked" (the server learns distances, from which it can compute the rows), "open" (the paper's) or "sealed"
-        (the server learns assignments and the inertia, with one committee member distances; the default of a real
+        (with one committee member the server learns distances, alone assignments and the inertia; the default of a real
         federation). Here one process holds all rows and plays all parties, so no kind hides anything from it, and the
         quickest, "masked", is the default.
     membership : "public", or "private" (which row is whose is hidden from the server and any t clients). With private
@@ -62,17 +67,19 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     labels_ : cluster of every row of X, identical to Lloyd's in exact arithmetic on the quantised rows.
     inertia_ : sum of squared distances to the nearest centre, exact for the quantised rows, in the units of X (with sealed
         uploads within one quantised unit and a rounding error: docs/sealed.md, Section 8).
-    n_iter_ : Lloyd rounds; n_features_in_ : features seen in fit.
+    n_iter_ : Lloyd rounds of the best start; n_features_in_ : features seen in fit.
 
     cluster_centers_ : only with `reveal_centers`: the exact means of the quantised rows, in the units of X.
 
-    Without `reveal_centers` there are no `cluster_centers_`, and there is no `predict`: the centres stay coded.
+    `predict` and `score` compare further rows with the clusters found, in exact arithmetic; `transform` is there with
+    `reveal_centers`. As in all of this class, one process holds the rows, so nothing is hidden from it.
     """
 
     def __init__(
         self,
         n_clusters: int = 8,
         *,
+        n_init: int | str = "auto",
         n_clients: int = 5,
         privacy: int = 1,
         segments: int | None = None,
@@ -87,6 +94,7 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         reveal_centers: bool = False,
     ) -> None:
         self.n_clusters = n_clusters
+        self.n_init = n_init
         self.n_clients = n_clients
         self.privacy = privacy
         self.segments = segments
@@ -114,21 +122,24 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if ids is not None and initial is not None and initial.shape == (len(X),):
             initial = initial[identifiers.order(ids)]
 
-        def machine(rows: int) -> Clustering:
-            return Clustering(
+        starts = 1 if initial is not None else self._starts()
+
+        def machine(rows: int) -> Runs:
+            return Runs.of(
                 rows,
-                self.n_clusters,
+                [made.wishes.clusters] * starts,
+                coins,
                 start=self.seeding,
-                coins=coins,
                 initial=initial,
                 max_rounds=self.max_iter,
-                candidates=made.candidates,
+                candidates=self.candidates,
             )
 
         result = memory.run(
             made,
             [values[at] for at in positions],
             machine,
+            starts=starts,
             positions=None if made.private else positions,
             ids=None if ids is None else [ids[at] for at in positions],
             reveal_centers=bool(self.reveal_centers),
@@ -141,7 +152,45 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.__dict__.pop("cluster_centers_", None)  # of an earlier fit
         if result.centers is not None:
             self.cluster_centers_ = result.centers.means()
+        self._clusters = FrozenClusters.of(values, self.labels_, made.wishes.clusters)
+        self._scale = (made.wishes.bound, made.wishes.precision)
+        self._n_features_out = made.wishes.clusters
         return self
+
+    def predict(self, X: Any) -> npt.NDArray[np.int32]:
+        """The cluster with the nearest centre for every row of X; ties go to the lowest."""
+        rows = self._quantised(X)
+        return self._clusters.nearest(rows)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the sum of squared distances of the rows of X to their nearest centres, as scikit-learn's. `y` is ignored."""
+        rows = self._quantised(X)
+        loss = self._clusters.inertia(rows, self._clusters.nearest(rows))
+        return -fixedpoint.in_data_units(loss, self._scale[1])
+
+    def transform(self, X: Any) -> npt.NDArray[np.float64]:
+        """The distances of the rows of X to all centres, in the units of X."""
+        rows = fixedpoint.dequantise(self._quantised(X), self._scale[1])
+        return np.stack([np.linalg.norm(rows - center, axis=1) for center in self.cluster_centers_], axis=1)
+
+    def fit_transform(self, X: Any, y: Any = None) -> npt.NDArray[np.float64]:
+        """Fit, and the distances of the rows to all centres."""
+        return self.fit(X).transform(X)
+
+    def _quantised(self, X: Any) -> Rows:
+        """Further rows as those of fit were; a bound that was taken from the data of fit does not bind them."""
+        check_is_fitted(self, "labels_")
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        bound, precision = self._scale
+        return fixedpoint.quantise(X, bound if self.bound is not None else max(bound, _least_bound(X)), precision)
+
+    def _starts(self) -> int:
+        if self.n_init == "auto":
+            return STARTS
+        whole = isinstance(self.n_init, int | np.integer) and not isinstance(self.n_init, bool)
+        if not whole or not 1 <= int(self.n_init) <= MOST_RUNS:
+            raise InvalidInput(f"n_init must be 'auto' or a whole number from 1 to {MOST_RUNS}, not {self.n_init!r}")
+        return int(self.n_init)
 
     def _plan(self, X: npt.NDArray[np.float64]) -> plan.Plan:
         if isinstance(self.n_clusters, int | np.integer) and len(X) < self.n_clusters:
@@ -176,6 +225,17 @@ class SecureKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if len(names) > self.n_clients:
             raise InvalidInput(f"groups names {len(names)} clients but n_clients is {self.n_clients}; raise n_clients")
         return [np.flatnonzero(index == j) for j in range(self.n_clients)]
+
+
+def _reveals(model: SecureKMeans) -> bool:
+    if not model.reveal_centers:
+        raise AttributeError("transform gives distances to the centres, which are opened with reveal_centers=True only")
+    return True
+
+
+# Here, since the class wraps both for `set_output` when it is made, and would forget that they may be absent.
+SecureKMeans.transform = available_if(_reveals)(SecureKMeans.transform)  # type: ignore[method-assign]
+SecureKMeans.fit_transform = available_if(_reveals)(SecureKMeans.fit_transform)  # type: ignore[method-assign]
 
 
 def _least_bound(X: npt.NDArray[np.float64]) -> float:

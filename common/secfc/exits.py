@@ -11,17 +11,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import click
 
 from secfc import limits, logs
 from secfc.errors import InvalidInput, PeerError, SecfcError, StorageError, Unavailable
+
+if TYPE_CHECKING:
+    import asyncio
 
 USAGE, UNAVAILABLE, FAILED, INTERRUPTED, TERMINATED = 2, 3, 4, 130, 143
 
@@ -36,6 +39,7 @@ def code_for(error: SecfcError) -> int:
 def run(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> None:
     """Run a click command and end the process: one line and a code for every deliberate error, no traceback."""
     limits.raise_descriptors()
+    limits.keep_memory()
     if _asks_for_json(sys.argv[1:] if arguments is None else arguments):
         logs.configure("json", quiet=False)
     sys.exit(_outcome(lambda: command.main(arguments, prog_name=name, standalone_mode=False)))
@@ -68,6 +72,8 @@ def _outcome(call: Callable[[], object]) -> int:
 
 def stop_signals() -> asyncio.Future[int]:
     """Resolves to the exit code when the process is asked to stop. Call it inside a running loop."""
+    import asyncio  # most commands need none
+
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[int] = loop.create_future()
 

@@ -4,9 +4,11 @@ is a `StorageError` of its own machine: waiting or making room heals it, and the
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from secfc.errors import ConfigError, StorageError
 
@@ -17,6 +19,8 @@ if sys.platform != "win32":
 TRANSIENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.ENOMEM, errno.ENOBUFS})
 # Passes when somebody has made room or the device answers again: end, and go on when started again.
 LACKING = TRANSIENT | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # names in malloc.h
+_TRIM_BYTES, _MMAP_BYTES = 64 << 20, 32 << 20  # the latter is the most that glibc takes
 _LEAST_CONNECTIONS, _MOST_CONNECTIONS = 16, 1 << 16
 
 
@@ -30,6 +34,15 @@ def failure(error: OSError, where: str, cure: str) -> ConfigError | StorageError
     return ConfigError(f"{what}; {cure}")
 
 
+@contextmanager
+def telling(where: str, cure: str) -> Iterator[None]:
+    """What the block cannot do with a file is raised as `failure`."""
+    try:
+        yield
+    except OSError as error:
+        raise failure(error, where, cure) from None
+
+
 def raise_descriptors() -> None:
     """Let this process open as many descriptors as its hard limit allows."""
     if sys.platform == "win32":
@@ -38,6 +51,16 @@ def raise_descriptors() -> None:
     if soft != hard:
         with suppress(OSError, ValueError):  # a sandbox may forbid it: then what there is must do
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def keep_memory() -> None:
+    """Let freed memory stay with this process, up to 64 MiB: glibc would give the buffers of every large message back to the
+    system, which then has to find and clear each page of the next ones."""
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):  # another C library
+            mallopt = ctypes.CDLL(None).mallopt
+            mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+            mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
 
 
 def connections() -> int:

@@ -51,9 +51,9 @@ def free_ports(count: int) -> list[int]:
     raise Unavailable(f"this machine has no {count} free ports between {PORTS[0]} and {PORTS[-1]}")
 
 
-def describe(clients: int, **settings: Any) -> Federation:
+def describe(clients: int, *, dial_out: Sequence[int] = (), **settings: Any) -> Federation:
     """A federation of that many clients on loopback; settings as in federation.toml, the job's among them, `features` a
-    number."""
+    number. Clients of these numbers, from 1, have no address; with relay "only" none has one."""
     ports = free_ports(clients + 1)
     addresses = [f"127.0.0.1:{port}" for port in ports]
     names = [f"client-{j + 1}" for j in range(clients)]
@@ -61,10 +61,14 @@ def describe(clients: int, **settings: Any) -> Federation:
         Party(name=name, address=address, bind=address, names=())
         for name, address in zip(["server", *names], addresses, strict=True)
     ]
+    for j in range(1, clients + 1) if settings.get("relay") == "only" else dial_out:
+        parties[j] = Party(names[j - 1], "", "")
     who: dict[str, Any] = {"name": "local", "dropouts": 0, "liars": 0, "uploads": "masked"}
+    who["relay"] = "fallback" if dial_out else "never"
     what: dict[str, Any] = {
         "feature_names": tuple(f"x{f + 1}" for f in range(settings["features"])),
-        "seed": "local",  # so that every run can be repeated; None: the clients toss coins
+        "seed": "local",  # so that every job can be repeated; None: the clients toss coins
+        "starts": 1,  # unless the caller wants more
     }
     for key, value in settings.items():
         (what if key in Job.__dataclass_fields__ else who)[key] = value

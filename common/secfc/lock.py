@@ -21,11 +21,9 @@ class Lock:
 
     def __init__(self, folder: Path, program: str) -> None:
         """Raises Unavailable if another process of that program works in that folder. Nothing there is touched before."""
-        try:
+        with limits.telling(f"{folder}: no state can be kept there", "choose another --state"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise limits.failure(error, f"{folder}: no state can be kept there", "choose another --state") from None
         if sys.platform == "win32":
             return
         try:

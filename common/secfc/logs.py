@@ -8,10 +8,10 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console
-from rich.status import Status
+if TYPE_CHECKING:
+    from rich.status import Status
 
 FORMATS = ("text", "json")
 _OTHERS = ("grpc", "asyncio", "concurrent.futures")  # what the libraries we run on may have to say
@@ -82,4 +82,6 @@ def terminal(style: str, quiet: bool) -> AbstractContextManager[Status | None]:
     """A moving status line, where there is a terminal to move it on."""
     if quiet or style == "json" or not sys.stderr.isatty():
         return nullcontext()
+    from rich.console import Console  # takes longer to load than `secfc --help` to run
+
     return Console(stderr=True).status("starting")

@@ -8,12 +8,11 @@ from secfc import atomicfile, limits
 from secfc.errors import ConfigError
 
 
-def write(path: Path, text: str, cure: str) -> None:
-    """Replace the file as a whole, so that a reader never sees half of it. `cure` says what to do if that fails."""
-    try:
-        atomicfile.write(path, [text.encode("utf-8")], mode=0o666)
-    except OSError as error:
-        raise limits.failure(error, f"{path}: cannot be written", cure) from None
+def write(path: Path, content: str | bytes, cure: str) -> None:
+    """Replace the file as a whole, on disk when this returns, so that a reader never sees half of it. Anybody may read it.
+    `cure` says what to do if that fails."""
+    with limits.telling(f"{path}: cannot be written", cure):
+        atomicfile.write(path, [content.encode() if isinstance(content, str) else content], mode=0o644)
 
 
 def preflight(path: Path, cure: str) -> None:
@@ -21,35 +20,21 @@ def preflight(path: Path, cure: str) -> None:
     if path.is_dir():
         raise ConfigError(f"{path}: cannot be written (it is a folder); {cure}")
     trial = path.with_name(f".{path.name}.trial")
-    try:
+    with limits.telling(f"{path}: cannot be written", cure):
         atomicfile.write(trial, [])
         trial.unlink()
-    except OSError as error:
-        raise limits.failure(error, f"{path}: cannot be written", cure) from None
-
-
-def replace(path: Path, content: bytes, cure: str) -> None:
-    """Replace the file as a whole, on disk when this returns. Anybody may read it."""
-    try:
-        atomicfile.write(path, [content], mode=0o644)
-    except OSError as error:
-        raise limits.failure(error, f"{path}: cannot be written", cure) from None
 
 
 def rename(path: Path, target: Path, cure: str) -> None:
     """Call the file something else, in the place of what is called that."""
-    try:
+    with limits.telling(f"{target}: cannot be written", cure):
         path.replace(target)
-    except OSError as error:
-        raise limits.failure(error, f"{target}: cannot be written", cure) from None
 
 
 def remove(path: Path, cure: str) -> None:
     """Remove the file if it is there."""
-    try:
+    with limits.telling(f"{path}: cannot be removed", cure):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise limits.failure(error, f"{path}: cannot be removed", cure) from None
 
 
 def read_small_file(path: str | Path, limit: int) -> bytes:

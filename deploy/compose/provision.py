@@ -22,7 +22,7 @@ import numpy as np
 
 from secfc.agreement import federation as federations
 from secfc.agreement import plan
-from secfc.agreement.federation import Federation, Party
+from secfc.agreement.federation import RELAYS, Federation, Party
 from secfc.agreement.job import Job
 from secfc.agreement.uploads import DEFAULT, MEANING, UPLOADS
 from secfc.errors import ConfigError, SecfcError
@@ -32,7 +32,7 @@ from secfc_server.journal import Journal
 KITS, OUT = Path("/kits"), Path("/out")
 PORT = 7000
 PROFILE = "clients-"
-RESULTS = ("labels.csv", "result.json")  # the server's is moved last: it is the newest, and names the folder
+RESULTS = ("labels.csv", "labels.profile.csv", "labels.report.html", "result.json")  # the last names the folder
 
 
 def wanted() -> Federation:
@@ -44,8 +44,9 @@ def wanted() -> Federation:
         liars=0,
         uploads=_uploads(),
         server=_party("server"),
-        clients=tuple(_party(f"client-{j + 1}") for j in range(clients())),
+        clients=tuple(_client(f"client-{j + 1}") for j in range(clients())),
         job=_job(),
+        relay=_relay(),
     )
     return federations.parse(federations.dumps(made), ".env")
 
@@ -55,6 +56,14 @@ def _uploads() -> str:
     if uploads not in UPLOADS:
         raise ConfigError(f"UPLOADS must be one of {', '.join(UPLOADS)}, not {uploads!a}; correct it in .env")
     return uploads
+
+
+def _relay() -> str:
+    """Whether clients dial each other (never) or only the server (only)."""
+    relay = _setting("RELAY") or "never"
+    if relay not in RELAYS:
+        raise ConfigError(f"RELAY must be one of {', '.join(RELAYS)}, not {relay!a}; correct it in .env")
+    return relay
 
 
 def _job() -> Job:
@@ -84,6 +93,10 @@ def clients() -> int:
 
 def _party(name: str) -> Party:
     return Party(name=name, address=f"{name}:{PORT}", bind=f"0.0.0.0:{PORT}", names=())
+
+
+def _client(name: str) -> Party:
+    return Party(name, "", "") if _relay() == "only" else _party(name)
 
 
 def _setting(name: str) -> str:

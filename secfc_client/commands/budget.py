@@ -23,11 +23,11 @@ _SHOWN = 12  # digits of a name
 
 @click.command("budget")
 @options.kit("This client's kit folder.")
-@click.option("--state", type=click.Path(path_type=Path), default=None, help="State folder; default: KIT/state.")
+@options.state
 @click.option("--reset", is_flag=True, help="Start counting from zero; asks first.")
 @click.option("--only", metavar="NAME", default=None, help="Reset one entry only; the beginning of its name is enough.")
 @click.option("--yes", is_flag=True, help="Reset without asking.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
+@options.as_json("Print one JSON object instead of lines.")
 def command(kit_path: Path, state: Path | None, reset: bool, only: str | None, yes: bool, as_json: bool) -> None:
     """Show what this site's rows have given away, added up over all jobs, or reset that count: how many directions of their
     geometry the server may know (0 after sealed rounds, if nobody on the committee helps it), how many assignments of all

@@ -19,25 +19,16 @@ _MARKS = {OK: ("ok", "green"), WARN: ("WARN", "bold yellow"), FAIL: ("FAIL", "bo
 
 @click.command("check")
 @options.kit("This party's kit.")
-@click.option("--data", type=click.Path(path_type=Path), metavar="FILE", help="This client's rows, CSV or Parquet.")
+@options.path("--data", metavar="FILE", help="This client's rows, CSV or Parquet.")
 @click.option("--id", "id_column", metavar="COLUMN", help="The column that names rows and is not a feature.")
 @click.option(
     "--features",
     metavar="A,B,C",
     help="The feature columns, if federation.toml gives only their number; the same at all sites.",
 )
-@click.option(
-    "--policy", type=click.Path(path_type=Path), metavar="FILE", help="This site's rules; default: the kit's."
-)
-@click.option(
-    "--timeout",
-    default=5.0,
-    show_default=True,
-    metavar="SECONDS",
-    type=click.FloatRange(0.1, 600),
-    help="How long to wait for others on the network.",
-)
-@click.option("--json", "as_json", is_flag=True, help='One object: {"ok", "findings": [{name, status, detail}]}.')
+@options.path("--policy", metavar="FILE", help="This site's rules; default: the kit's.")
+@options.timeout("How long to wait for others on the network.", 5.0)
+@options.as_json('Print one JSON object: {"ok", "findings": [{name, status, detail}]}.')
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -7,7 +7,8 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,19 @@ from rich.console import Console
 
 from secfc import exits, local
 from secfc.agreement import plan
-from secfc.agreement.federation import SERVER
-from secfc.agreement.job import MEMBERSHIPS
+from secfc.agreement.federation import RELAYS, SERVER
+from secfc.agreement.job import MEMBERSHIPS, MOST_RUNS, STARTS
 from secfc.agreement.uploads import DEFAULT, MEANING, UPLOADS
+from secfc.commands import options
 from secfc.errors import InvalidInput
 from secfc.kmeans import fixedpoint
 from secfc.kmeans.candidates import MOST_CANDIDATES
+from secfc.kmeans.indices import CHOICES
+from secfc_client import report
 from secfc_client.commands.demonstration.outcome import compare, show
 from secfc_client.commands.demonstration.plot import draw, pyplot
 from secfc_client.commands.demonstration.rows import load, mixture
+from secfc_client.commands.report import command as reporting
 
 
 @click.command("demo")
@@ -42,7 +47,7 @@ from secfc_client.commands.demonstration.rows import load, mixture
     type=click.Choice(UPLOADS),
     default=DEFAULT,
     show_default=True,
-    help="sealed: the server sees assignments, with a committee member distances; masked (faster): distances; open: all.",
+    help="sealed: server plus one committee member see distances, server assignments; masked (faster): distances; open: all.",
 )
 @click.option(
     "--membership",
@@ -51,9 +56,37 @@ from secfc_client.commands.demonstration.rows import load, mixture
     show_default=True,
     help="private: hide which row is whose.",
 )
+@click.option(
+    "--relay",
+    type=click.Choice(RELAYS),
+    default=RELAYS[0],
+    show_default=True,
+    help="only: no client listens on any port; what clients say to each other goes through the server, encrypted.",
+)
 @click.option("--rows", type=click.IntRange(1), default=3000, show_default=True, help="Rows of the mixture.")
 @click.option("--features", type=click.IntRange(1), default=10, show_default=True, help="Features of the mixture.")
-@click.option("--clusters", type=click.IntRange(1), default=6, show_default=True, help="Clusters (k).")
+@click.option(
+    "--k",
+    "--clusters",
+    "clusters",
+    default="6",
+    show_default=True,
+    help="Clusters (k); several, comma-separated, are all tried (see --choose).",
+)
+@click.option(
+    "--starts",
+    type=click.IntRange(1, MOST_RUNS),
+    default=STARTS,
+    show_default=True,
+    help="Starts of every k, side by side; the best is taken.",
+)
+@click.option(
+    "--choose",
+    type=click.Choice(CHOICES),
+    default=CHOICES[0],
+    show_default=True,
+    help="Which of several k is taken: the first, or the one with the best index (not with sealed uploads).",
+)
 @click.option("--seeding", type=click.Choice(["k-means++", "random", "separation"]), default="k-means++")
 @click.option(
     "--candidates",
@@ -66,7 +99,9 @@ from secfc_client.commands.demonstration.rows import load, mixture
 @click.option("--columns", help="Columns of --data to cluster by, comma-separated; default: all but --id.")
 @click.option("--centers", is_flag=True, help="Open the centres to the clients at the end, and check them.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the clusters and the inertia to this PNG.")
-@click.option("--keep", type=click.Path(path_type=Path), help="Keep kits, logs, labels and result in this new folder.")
+@click.option(
+    "--keep", type=click.Path(path_type=Path), help="Keep kits, logs, labels, reports and result in this new folder."
+)
 @click.option("--timeout", type=float, default=600.0, show_default=True, help="Seconds the whole demo may take.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
@@ -74,9 +109,12 @@ def command(
     privacy: int,
     uploads: str,
     membership: str,
+    relay: str,
     rows: int,
     features: int,
-    clusters: int,
+    clusters: str,
+    starts: int,
+    choose: str,
     seeding: str,
     candidates: int | None,
     seed: int,
@@ -92,14 +130,19 @@ def command(
     """Run one server and several clients as separate processes with mutual TLS on this machine, cluster a seeded
     mixture (or a file, dealt over the clients), and compare the labels with central Lloyd in exact arithmetic."""
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    chosen = load(data, id_column, names) if data else mixture(rows, features, clusters, seed)
+    k, *other_k = options.numbers(clusters, "--k")
+    chosen = load(data, id_column, names) if data else mixture(rows, features, k, seed)
     made = local.describe(
         clients,
         name="demo",
-        k=clusters,
+        k=k,
+        other_k=tuple(other_k),
+        starts=starts,
+        choose=choose,
         privacy=privacy,
         uploads=uploads,
         membership=membership,
+        relay=relay,
         seeding=seeding,
         candidates=candidates,
         max_rows=len(chosen.values),
@@ -121,12 +164,23 @@ def command(
         with _ended_by_sigterm(), local.running(site):
             _watch(site, timeout, quiet=as_json)
         outcome = compare(site, agreed, chosen)
+        if keep is not None:
+            _reports(site)
         if plot is not None:
             draw(plot, chosen.values, site.labels(), outcome)
     if as_json:
         click.echo(json.dumps(outcome))
     else:
         show(outcome, plot, keep)
+
+
+def _reports(site: local.Local) -> None:
+    """Every client's report with the server's result in it; those the clients wrote themselves do without."""
+    for client in site.federation.roster:
+        call = ["--kit", str(site.kit(client)), "--data", str(site.folder / f"{client}.parquet")]
+        files = ["--result", str(site.result_file), "--out", str(report.beside(site.labels_file(client)))]
+        with redirect_stdout(StringIO()):
+            reporting.main([*call, *files], standalone_mode=False)
 
 
 @contextmanager
@@ -174,6 +228,6 @@ def _sentence(event: dict[str, Any]) -> str:
     text = str(event["event"])
     if event.get("missing"):
         text += f", waiting for {', '.join(event['missing'])}"
-    if "inertia" in event:
+    if "inertia" in event and "changed" in event:
         text += f", inertia {event['inertia']:.6g}, {event['changed']} rows changed cluster"
     return text

@@ -17,7 +17,7 @@ from secfc.agreement import plan
 from secfc.agreement.federation import Federation
 from secfc.kmeans import fixedpoint
 from secfc.kmeans.coins import Coins
-from secfc.kmeans.lloyd import Clustering
+from secfc.kmeans.runs import Runs
 from secfc.protocol import memory
 from tests.containers.compose import Composer, interrupt
 from tests.containers.engine import run
@@ -64,13 +64,12 @@ def check(composer: Composer, clone: Path) -> None:
     agreed = plan.of(made)
     rows = [fixedpoint.quantise(part, made.job.bound, made.job.precision) for part in parts]
 
-    def clustering(count: int) -> Clustering:
-        job = made.job
-        return Clustering(
-            count, job.k, start=job.seeding, coins=coins, max_rounds=job.max_rounds, candidates=job.seed_candidates
-        )
+    job = made.job
 
-    in_memory = memory.run(agreed, rows, clustering)
+    def runs(count: int) -> Runs:
+        return Runs.of(count, job.runs, coins, start=job.seeding, max_rounds=job.max_rounds, candidates=job.candidates)
+
+    in_memory = memory.run(agreed, rows, runs, clusters=job.ks, starts=job.starts)
     np.testing.assert_array_equal(labels, in_memory.labels)
     np.testing.assert_array_equal(labels, helpers.pooled(made, parts).labels)
     summary = composer.logs("summary").rpartition("finished after")[2]  # of the last run
@@ -107,7 +106,8 @@ def test_a_fresh_clone_and_one_command(composer: Composer, clone: Path, out: Pat
         composer.run("up", timeout=1800)
         check(composer, clone)
         found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()} - {".gitkeep"}
-        assert found == {"server/result.json", *(f"client-{j}/labels.csv" for j in range(1, 6))}
+        of_clients = {f"client-{j}/labels.{end}" for j in range(1, 6) for end in ("csv", "profile.csv", "report.html")}
+        assert found == {"server/result.json", *of_clients}
         if os.geteuid() == 0:
             assert {path.stat().st_uid for path in out.rglob("*") if path.is_file() and path.name != ".gitkeep"} == {
                 OWNER

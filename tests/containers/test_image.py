@@ -30,18 +30,16 @@ def test_it_runs_as_nobody_and_is_looked_after(image: str) -> None:
 
 
 WARM = """
-import os
+import sys
 from secfc.coding import kernels
 kernels.warm()
-from secfc.coding import _kernels, _sealed_kernels
-made = [f for module in (_kernels, _sealed_kernels) for f in vars(module).values() if hasattr(f, "stats")]
-print(sum(sum(f.stats.cache_hits.values()) for f in made) > 20, sum(sum(f.stats.cache_misses.values()) for f in made))
+print("numba" in sys.modules)
 """
 
 
 def test_kernels_are_there_already_without_a_place_to_write(image: str) -> None:
     """Read-only root, no volume, no tmpfs of ours: every kernel is loaded, none compiled."""
-    assert inside(image, WARM).split() == ["True", "0"]
+    assert inside(image, WARM) == "False\n"
 
 
 def test_kernels_for_another_processor_are_compiled(image: str) -> None:

@@ -154,9 +154,10 @@ class Sites:
         rows = fixedpoint.quantise(np.concatenate(self.parts), self.made.job.bound, self.made.job.precision)
         coins = Coins(bytes.fromhex(result["seed"]))
         job = self.made.job
-        expected = central.run(
-            rows, job.k, start=job.seeding, coins=coins, max_rounds=job.max_rounds, candidates=job.seed_candidates
+        runs = central.runs(
+            rows, job.runs, start=job.seeding, coins=coins, max_rounds=job.max_rounds, candidates=job.candidates
         )
+        expected = runs[result["chosen_run"]]
         edges = dict(zip(self.made.roster, np.split(expected.labels, np.cumsum(SIZES)[:-1]), strict=True))
         for name in clients or self.made.roster:
             lines = self.read(name, "labels.csv").splitlines()[1:]

@@ -80,9 +80,8 @@ def request(**fields):
 
 
 def introduction():
-    wire.introduction_from(
-        pb.Introduction(name="c0", rows=HUGE, share_set=bytes(16), x25519=bytes(32), nonce=bytes(32))
-    )
+    claim = pb.Introduction(name="c0", rows=HUGE, share_set=bytes(16), x25519=bytes(32), nonce=bytes(32))
+    wire.join_from(pb.JoinRequest(instance=bytes(16), introduction=claim))
 
 
 def many_rows():

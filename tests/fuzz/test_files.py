@@ -35,7 +35,7 @@ from secfc_server.journal import FILE, Journal
 from tests.fuzz.hostile import damaged
 from tests.fuzz.trial import Trial
 
-EXAMPLES = int(os.environ.get("SECFC_FUZZ", "25"))
+EXAMPLES = int(os.environ.get("SECFC_FUZZ", "15"))
 calm = settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 HANG = 20.0  # seconds of the processor, however busy the machine is; each of these takes far less
 

@@ -38,7 +38,7 @@ from secfc_server.service import Service
 from tests.fuzz.hostile import damaged
 from tests.fuzz.trial import Trial
 
-EXAMPLES = int(os.environ.get("SECFC_FUZZ", "25"))  # more of them find more; a quick look is part of every test run
+EXAMPLES = int(os.environ.get("SECFC_FUZZ", "15"))  # more of them find more; a quick look is part of every test run
 calm = settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 JOBS = pytest.mark.parametrize(
     ("uploads", "membership"), [("masked", "public"), ("open", "public"), ("masked", "private")]
@@ -178,7 +178,7 @@ def said_to_the_server(job: Trial, name: str) -> list[tuple[str, Any, bytes, boo
             whole = wire.piece_to(send.message, 0, send.body.total, send.body.data)
             out.append(("Deliver", pb.Piece, whole, True))
     for parcel, size in parcels_to_the_server(job, name):
-        out.append(("Progress", pb.Parcel, wire.parcel_to(parcel), False))
+        out.append(("Progress", pb.Parcel, wire.to_message(parcel), False))
         out.append(("Deliver", pb.Piece, wire.piece_to(parcel, 0, size, bytes(size)), True))
         out.append(("Hand", pb.Piece, wire.piece_to(parcel, 0, size, bytes(size)), False))
     return [(method, kind, message.SerializeToString(), many) for method, kind, message, many in out]
@@ -234,7 +234,7 @@ def test_a_client_answers_or_refuses_anything_that_clients_send(
                 [
                     ("Deliver", pb.Piece, delivered, True),
                     ("Hand", pb.Piece, delivered, False),
-                    ("Progress", pb.Parcel, wire.parcel_to(parcel).SerializeToString(), False),
+                    ("Progress", pb.Parcel, wire.to_message(parcel).SerializeToString(), False),
                 ]
             )
         )

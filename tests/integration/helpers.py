@@ -84,16 +84,17 @@ def pooled(made: Federation, parts: Parts, coins: Coins | None = None) -> centra
         coins = Coins(made.job.seed.encode())
     agreed = plan.of(made)
     kind = kind_of(agreed)
-    return central.run(
+    runs = central.runs(
         rows,
-        made.job.k,
+        made.job.runs[: made.job.starts],
         start=made.job.seeding,
         coins=coins,
         max_rounds=made.job.max_rounds,
         empties=kind.empties,
         draw_bits=kind.draw_bits(agreed),
-        candidates=agreed.candidates,
+        candidates=made.job.candidates,
     )
+    return central.best(runs)
 
 
 def check_labels(site: Local, parts: Parts) -> central.Central:

@@ -4,10 +4,12 @@ singleton   once the seeding is over it asks for the distances to a row of its c
 repeat      it asks a round again, under the same number, with another assignment
 exchanged   with private membership, it tells all clients another ID in the place of one
 two-faced   the same, but only client-2
+relay       it alters, repeats, cross-wires and swaps one each of the envelopes that it carries for clients
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import sys
 from typing import ClassVar
@@ -15,14 +17,17 @@ from unittest import mock
 
 import numpy as np
 
+from secfc.kmeans import runs
 from secfc.kmeans.distances import UNASSIGNED, Labels
 from secfc.kmeans.lloyd import Answer, Clustering, Progress, Step
-from secfc.protocol import messages
+from secfc.protocol import messages, parcels
 from secfc.protocol.parcels import Kind
 from secfc.protocol.server.coordinator import Coordinator
 from secfc.protocol.server.news import Cursor
-from secfc.protocol.server.phases import rounds as phases
+from secfc.protocol.server.relay import Line, Switchboard
+from secfc.v1 import secfc_pb2 as pb
 from secfc_server import __main__ as server
+from secfc_server import relay
 
 ROW = 17
 
@@ -82,9 +87,38 @@ class TwoFaced(Exchanged):
 
 
 def _exchanged(event: messages.Event) -> messages.Event:
+    """Only what completes the union: before, another ID would just keep the server's own next table from coming about."""
     if not isinstance(event, messages.Piece) or event.parcel.kind is not Kind.OPENED or not event.data or event.offset:
         return event
+    if parcels.pair_of(event.parcel.name)[1]:  # rows that are left for another table
+        return event
     return dataclasses.replace(event, data=bytes([event.data[0] ^ 1]) + bytes(event.data[1:]))
+
+
+class Meddling(Switchboard[pb.Envelope]):
+    """Plays every trick once with pieces of parcels, and carries the rest."""
+
+    pieces = 0
+    held: pb.Envelope | None = None
+
+    def post(self, sender: Line[pb.Envelope], to: str, envelope: pb.Envelope, size: int) -> Line[pb.Envelope] | None:
+        if envelope.sort != pb.SORT_PIECE:
+            return super().post(sender, to, envelope, size)
+        self.pieces += 1
+        if self.pieces == 3:
+            envelope.sealed = bytes([envelope.sealed[0] ^ 1]) + envelope.sealed[1:]
+        elif self.pieces == 5:
+            super().post(sender, to, envelope, size)
+        elif self.pieces == 7:
+            to = next(name for name in self._roster if name not in (sender.name, to))
+        elif self.pieces == 9:
+            self.held = copy.deepcopy(envelope)
+            return sender
+        found = super().post(sender, to, envelope, size)
+        if self.held is not None and self.held.peer == sender.name:
+            super().post(sender, to, self.held, size)
+            self.held = None
+        return found
 
 
 CLUSTERINGS = {"singleton": Singleton, "repeat": Repeat}
@@ -94,8 +128,9 @@ COORDINATORS = {"exchanged": Exchanged, "two-faced": TwoFaced}
 def main() -> None:
     kind = sys.argv.pop(1)
     with (
-        mock.patch.object(phases, "Clustering", CLUSTERINGS.get(kind, Clustering)),
-        mock.patch.object(server, "Coordinator", COORDINATORS.get(kind, Insistent)),
+        mock.patch.object(runs, "Clustering", CLUSTERINGS.get(kind, Clustering)),
+        mock.patch.object(server, "Coordinator", COORDINATORS.get(kind, Coordinator if kind == "relay" else Insistent)),
+        mock.patch.object(relay, "Switchboard", Meddling if kind == "relay" else Switchboard),
     ):
         server.main()
 

@@ -164,7 +164,7 @@ class Scripted(stubs.ExchangeServicer):
         fields: dict[str, Any] = {
             "federation_digest": self.kit.federation.agreed(),
             "instance": self.instance,
-            "introduction": wire.introduction_to(self.introduction()),
+            "introduction": wire.to_message(self.introduction()),
         }
         self.stub.Join(pb.JoinRequest(**(fields | changes)), timeout=CALL)
 
@@ -219,7 +219,7 @@ class Scripted(stubs.ExchangeServicer):
         channel, stub = self.peer(name)
         with channel:
             parcel = Parcel(self.me.session, Kind.SHARES, self.me.site.share_set.id)
-            return int(stub.Progress(wire.parcel_to(parcel), timeout=CALL).received)
+            return int(stub.Progress(wire.to_message(parcel), timeout=CALL).received)
 
     def deliver(self, name: str, *parts: pb.Piece, kind: Kind = Kind.SHARES) -> int:
         """Deliver these pieces, or all our shares, to another party."""
@@ -273,7 +273,9 @@ class Scripted(stubs.ExchangeServicer):
         """How many bytes of an answer to a question the server has, of ours or of another client's."""
         with dial(own or self.kit, "server") as channel:
             return int(
-                stubs.ExchangeStub(channel).Progress(wire.parcel_to(self.upload_parcel(request)), timeout=CALL).received
+                stubs.ExchangeStub(channel)
+                .Progress(wire.to_message(self.upload_parcel(request)), timeout=CALL)
+                .received
             )
 
     def go_on(self, seconds: float = 60.0) -> None:
@@ -302,7 +304,7 @@ class Scripted(stubs.ExchangeServicer):
 def piece(parcel: Parcel, whole: bytes, first: int = 0, **changes: Any) -> pb.Piece:
     """What is there of a parcel from byte `first` on as one piece, truthful but for the given fields of piece and parcel."""
     named = {name: changes.pop(name) for name in ("session", "kind", "name") if name in changes}
-    message = wire.parcel_to(parcel)
+    message = wire.to_message(parcel)
     for name, value in named.items():
         setattr(message, name, value)
     fields: dict[str, Any] = {"parcel": message, "offset": first, "total": len(whole), "data": whole[first:]}

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from secfc import exits
+from secfc_client import cli
 from tests.integration import helpers
 from tests.integration.helpers import until
 
 
-def health(kit: Path, *options: str) -> tuple[int, str, str]:
-    call = [sys.executable, "-c", "from secfc_client.cli import main; main()", "health", "--kit", str(kit), *options]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=300, check=False)
-    return done.returncode, done.stdout, done.stderr
+@pytest.fixture
+def health(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def ask(kit: Path, *options: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            exits.run(cli.group, "secfc", ["health", "--kit", str(kit), *options])
+        return ended.value.code, *capsys.readouterr()
+
+    return ask
 
 
-def test_a_server_that_serves_and_a_client_that_is_not_there(tmp_path: Path) -> None:
+def test_a_server_that_serves_and_a_client_that_is_not_there(
+    tmp_path: Path, health: Callable[..., tuple[int, str, str]]
+) -> None:
     parts = helpers.split(helpers.mixture(30, 2, 2), [10, 10, 10])
     site = helpers.prepared(tmp_path, parts, helpers.describe(parts, 2))
     try:
@@ -38,7 +47,7 @@ def test_a_server_that_serves_and_a_client_that_is_not_there(tmp_path: Path) -> 
         site.stop()
 
 
-def test_an_address_that_is_none(tmp_path: Path) -> None:
+def test_an_address_that_is_none(tmp_path: Path, health: Callable[..., tuple[int, str, str]]) -> None:
     parts = helpers.split(helpers.mixture(30, 2, 2), [10, 10, 10])
     site = helpers.prepared(tmp_path, parts, helpers.describe(parts, 2))
     code, _, err = health(site.kit("server"), "--address", "nowhere")

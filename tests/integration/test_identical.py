@@ -85,7 +85,6 @@ def test_three_clients_with_masked_uploads(tmp_path: Path) -> None:
 
 
 CASES = {
-    "three-open": ([100, 140, 60], 4, {"uploads": "open"}),
     "three-open-without-privacy": ([100, 140, 60], 5, {"uploads": "open", "privacy": 0, "segments": 2}),
     "five-masked-one-row-and-none": ([150, 1, 0, 249, 100], 8, {}),
     "five-open-one-row-and-none": ([0, 1, 200, 200, 99], 8, {"uploads": "open", "seeding": "random", "seed": None}),

@@ -41,7 +41,7 @@ def test_centres_after_a_kill(tmp_path: Path) -> None:
             site.processes["client-2"].wait()
             site.labels_file("client-2").unlink()
             site.start("client-2")
-            helpers.until(lambda: helpers.said(site, "client-2", "going on after a restart"), "client-2 is back", 120)
+            helpers.until(lambda: helpers.said(site, "client-2", "resuming after a restart"), "client-2 is back", 120)
         finally:
             frozen.send_signal(signal.SIGCONT)
         site.wait(240)

@@ -37,13 +37,13 @@ def check(site: Local, parts: helpers.Parts) -> None:
     """The labels are central Lloyd's, with the rows in the order of their IDs."""
     made, order = site.federation, np.argsort(site.ids())
     rows = fixedpoint.quantise(np.concatenate(parts), made.job.bound, made.job.precision)
-    expected = central.run(
+    [expected] = central.runs(
         rows[order],
-        made.job.k,
+        made.job.runs,
         start=made.job.seeding,
         coins=Coins(bytes.fromhex(site.result()["seed"])),
         max_rounds=made.job.max_rounds,
-        candidates=made.job.seed_candidates,
+        candidates=made.job.candidates,
     )
     np.testing.assert_array_equal(site.labels()[order], expected.labels)
     result = site.result()

@@ -76,6 +76,23 @@ class Network:
             folder.mkdir(parents=True)
             (folder / "hosts").write_text("127.0.0.1 localhost\n" + lines)
 
+    def build_spokes(self) -> None:
+        """One cable from each client to the server and none between clients: no client has a route to another, or any that
+        others could take to it."""
+        hub = self.space("server")
+        ip("netns", "add", hub)
+        ip("-n", hub, "link", "set", "lo", "up")
+        ip("-n", hub, "address", "add", f"{self.address['server']}/32", "dev", "lo")
+        for i, party in enumerate(self._parties[1:], 1):
+            space, cable = self.space(party), f"cable{i}"
+            ip("netns", "add", space)
+            ip("link", "add", cable, "netns", hub, "type", "veth", "peer", "name", "eth0", "netns", space)
+            for where, device in ((hub, cable), (space, "eth0"), (space, "lo")):
+                ip("-n", where, "link", "set", device, "up")
+            ip("-n", space, "address", "add", f"{self.address[party]}/32", "dev", "eth0")
+            ip("-n", space, "route", "add", f"{self.address['server']}/32", "dev", "eth0", "src", self.address[party])
+            ip("-n", hub, "route", "add", f"{self.address[party]}/32", "dev", cable)
+
     def unplug(self, party: str) -> None:
         ip("-n", self.space("hub"), "link", "set", f"cable{self._parties.index(party)}", "down")
 
@@ -197,6 +214,22 @@ def test_parties_on_networks_of_their_own(network: Network, tmp_path: Path) -> N
     sites = Sites(network, tmp_path, federation_on(network, max_rows=200), parts)
     for party in ("server", *sites.made.roster):
         sites.start(party)
+    sites.finish(90)
+
+
+@pytest.mark.slow
+def test_sites_that_can_only_dial_out(network: Network, tmp_path: Path) -> None:
+    """Each reaches the server's one port and nothing else."""
+    network.build_spokes()
+    base = federation_on(network, max_rows=200, uploads="sealed")
+    clients = tuple(Party(client.name, "", "") for client in base.clients)
+    made = federations.parse(federations.dumps(dataclasses.replace(base, clients=clients, relay="only")), "spokes")
+    parts = helpers.split(helpers.mixture(200, 3, 3), [80, 119, 1])
+    sites = Sites(network, tmp_path, made, parts)
+    for party in ("server", *made.roster):
+        sites.start(party)
+    south = ["ip", "-n", network.space("north"), "route", "get", network.address["south"]]
+    assert subprocess.run(south, capture_output=True, timeout=20, check=False).returncode != 0, "there is a route"
     sites.finish(90)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -136,32 +135,6 @@ def test_assignments_are_counted_over_jobs_and_end_them(tmp_path: Path, uploads:
     assert helpers.error_line(err).startswith(
         f"error: policy.toml: max_assignments = {entry.assignments}, and earlier jobs on these rows may have given away"
     )
-
-
-def test_rules_that_cannot_fit_are_told_before_joining(tmp_path: Path) -> None:
-    site, _ = make(tmp_path)
-    other = tmp_path / "strict.toml"
-    other.write_text("least_privacy = 2\n")
-    files = (site.kit("client-1"), tmp_path / "client-1.parquet", tmp_path / "out.parquet")
-    code, _, err = helpers.outcome(helpers.launch(helpers.client_call(*files, "--policy", str(other))))
-    assert code == 2
-    reason = "policy.toml does not allow this federation.toml: least_privacy = 2, but privacy = 1"
-    assert helpers.error_line(err) == f"error: {reason}"
-
-
-def test_columns_that_are_too_coarse_or_have_few_values_are_told_before_joining(tmp_path: Path) -> None:
-    """There is no server: what the client says, it says before it joins."""
-    site, _ = make(tmp_path)
-    names = [f"x{j + 1}" for j in range(FEATURES)]
-    lines = [",".join(map(str, [j % 2, 0.0001 * j, *[j / 3] * (FEATURES - 2)])) for j in range(20)]
-    (tmp_path / "rows.csv").write_text("\n".join([",".join(names), *lines]))
-    files = (site.kit("client-1"), tmp_path / "rows.csv", tmp_path / "out.csv")
-    code, _, err = helpers.outcome(helpers.launch(helpers.client_call(*files, "--wait", "0.2")))
-    assert code == 3
-    said = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
-    warned = [line["event"] for line in said if line["level"] == "warning"]
-    assert warned[0].startswith("precision = 8 is too coarse for x2 (0.15): standard deviation")
-    assert warned[1].startswith("few distinct values: x1 (2); with masked uploads the server")
 
 
 @pytest.mark.slow

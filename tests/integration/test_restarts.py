@@ -116,7 +116,7 @@ def test_a_client_whose_kept_shares_are_torn_asks_for_them_again(tmp_path: Path)
         site.start("client-2")
         site.wait(120)
     helpers.check_labels(site, parts)
-    again = helpers.said(site, "client-2", "going on after a restart")
+    again = helpers.said(site, "client-2", "resuming after a restart")
     assert again is not None
     assert sorted(again["lacking"]) == ["client-1", "client-3"]
 
@@ -255,14 +255,3 @@ def test_a_second_server_leaves_the_first_ones_journal_alone(tmp_path: Path) -> 
         site.wait(120)
     helpers.check_labels(site, parts)
     assert helpers.said(site, "server", "going on with an unfinished job") is not None
-
-
-def test_an_output_folder_that_cannot_be_written_is_found_before_the_job(tmp_path: Path) -> None:
-    site, _ = make(tmp_path, (3, 4, 5))
-    (tmp_path / "taken" / "result.json").mkdir(parents=True)
-    for out in (tmp_path / "taken", Path("/proc")):
-        call = [sys.executable, "-m", "secfc_server", "--kit", str(site.kit("server")), "--out", str(out)]
-        code, _, err = helpers.outcome(helpers.launch(call))
-        assert code == 2
-        assert "result.json: cannot be written" in helpers.error_line(err)
-        assert not (site.kit("server") / "state").exists()

@@ -116,7 +116,7 @@ def test_a_revoked_certificate_is_refused_by_both_sides_while_they_run(site: Loc
     rival.join()
     rival.follow()
     peer, exchange = rival.peer("client-1")
-    progress = wire.parcel_to(Parcel(bytes(32), Kind.SHARES, bytes(16)))
+    progress = wire.to_message(Parcel(bytes(32), Kind.SHARES, bytes(16)))
     calls = {
         "server": lambda: rival.stub.Status(pb.StatusRequest(), timeout=CALL),
         "client-1": lambda: exchange.Progress(progress, timeout=CALL),

@@ -55,6 +55,7 @@ def nothing_left(site: Local) -> None:
     until(lambda: not helpers.processes_with(str(site.folder)), "no process of the federation is left", 15)
 
 
+@pytest.mark.slow
 def test_the_server_is_interrupted_while_joining(tmp_path: Path, stack: ExitStack) -> None:
     """The exit code is the signal's; a client that waits hears it at once and ends too."""
     site, _ = site_of(tmp_path, stack)
@@ -70,6 +71,7 @@ def test_the_server_is_interrupted_while_joining(tmp_path: Path, stack: ExitStac
     assert code == 130
 
 
+@pytest.mark.slow
 def test_the_server_is_terminated_while_joining_and_takes_up_again(tmp_path: Path, stack: ExitStack) -> None:
     """Whatever terminates a server may start it again (an engine, a service manager), so a client waits for it."""
     site, parts = site_of(tmp_path, stack)
@@ -85,6 +87,7 @@ def test_the_server_is_terminated_while_joining_and_takes_up_again(tmp_path: Pat
     helpers.check_labels(site, parts)
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_client_is_stopped_while_joining_and_takes_up_again(
     tmp_path: Path, stack: ExitStack, number: signal.Signals
@@ -224,15 +227,15 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signa
 
 
 DEMO_KEYS = {
-    *("clients", "privacy", "segments", "responders", "lanes", "uploads", "membership", "rows", "features"),
-    *("rounds", "converged"),
+    *("clients", "privacy", "segments", "responders", "lanes", "uploads", "membership", "relay", "rows", "features"),
+    *("rounds", "converged", "runs", "best_runs", "chosen_run"),
     *("identical_to_central", "inertia", "central_inertia", "cluster_sizes", "seconds", "bytes", "history", "accuracy"),
 }
 
 
 @pytest.mark.slow
 def test_the_demo_reports_as_json(tmp_path: Path) -> None:
-    options = ("--clients", "3", "--rows", "400", "--clusters", "4", "--features", "3", "--seed", "7")
+    options = ("--clients", "3", "--rows", "400", "--k", "4", "--starts", "1", "--features", "3", "--seed", "7")
     process = demo(tmp_path, "--json", "--uploads", "masked", *options)
     code, out, err = helpers.outcome(process, 120)
     assert code == 0, err
@@ -253,7 +256,7 @@ def test_the_demo_reports_as_json(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_demo_is_sealed_unless_one_asks_for_less(tmp_path: Path) -> None:
-    options = ("--clients", "3", "--rows", "400", "--clusters", "4", "--features", "3", "--seed", "7")
+    options = ("--clients", "3", "--rows", "400", "--k", "4", "--starts", "1", "--features", "3", "--seed", "7")
     code, out, err = helpers.outcome(demo(tmp_path, "--json", *options), 120)
     assert (code, err) == (0, "")
     told = json.loads(out)

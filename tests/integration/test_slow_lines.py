@@ -85,11 +85,11 @@ def pings(network: Network, count: int = 20) -> list[float]:
     return [float(line) for line in done.stdout.split()]
 
 
-def run_job(network: SlowNetwork, root: Path, seconds: float) -> float:
-    """A job of 2000 rows from start to end; the seconds the server says it took."""
+def run_job(network: SlowNetwork, root: Path, seconds: float, **settings: object) -> dict[str, float]:
+    """A job of 2000 rows from start to end; what the server says how many seconds each part took."""
     root.mkdir()
     parts = helpers.split(helpers.mixture(2000, 3, 3), [800, 1190, 10])
-    sites = Sites(network, root, federation_on(network, max_rows=2000, k=4, precision=8), parts)
+    sites = Sites(network, root, federation_on(network, max_rows=2000, k=4, precision=8, **settings), parts)
     for party in ("server", *sites.made.roster):
         sites.start(party)
     slow = network.processes.pop("hub", None)
@@ -99,19 +99,35 @@ def run_job(network: SlowNetwork, root: Path, seconds: float) -> float:
         if slow is not None:
             network.processes["hub"] = slow
     result = json.loads((root / "server" / "result.json").read_text())
-    return float(result["seconds"]["sharing"] + result["seconds"]["rounds"])
+    return {part: float(took) for part, took in result["seconds"].items()}
 
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_50_ms_and_1_percent_loss(network: SlowNetwork, tmp_path: Path) -> None:
+def test_50_ms_and_1_percent_loss(network: SlowNetwork, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     network.build(NAMES)
     quick = run_job(network, tmp_path / "quick", 120)
     how = network.slow_down(DELAY, LOSS)
     trips = sorted(pings(network))
     assert trips[0] >= 2 * DELAY * 0.99, "the lines are not slow"
     slow = run_job(network, tmp_path / "slow", 300)
-    told = (
-        f"by {how}: sharing and rounds {quick:.2f} s without, {slow:.2f} s with {DELAY * 1000:g} ms and {LOSS:.0%} loss"
-    )
-    sys.stdout.write(f"\n{told}\n")  # seen with `pytest -s`
+    without, between = (one["sharing"] + one["rounds"] for one in (quick, slow))
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\nby {how}: sharing and rounds {without:.2f} s, with {DELAY * 1000:g} ms and {LOSS:.0%} loss {between:.2f} s\n"
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.parametrize("uploads", ["masked", "sealed"])
+def test_ten_starts_over_50_ms(
+    network: SlowNetwork, tmp_path: Path, uploads: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They go side by side, so they take few round trips more than one; printed, since timings decide nothing."""
+    network.build(NAMES)
+    network.slow_down(DELAY, 0.0)
+    one, ten = (run_job(network, tmp_path / str(n), 300, uploads=uploads, starts=n) for n in (1, 10))
+    ratios = ", ".join(f"{part} {ten[part]:.2f} / {one[part]:.2f} s" for part in ("rounds", "total"))
+    with capsys.disabled():
+        sys.stdout.write(f"\n{uploads}, ten starts / one start over {DELAY * 1000:g} ms: {ratios}\n")

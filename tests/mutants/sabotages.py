@@ -23,6 +23,8 @@ SHARING = "common/secfc/coding/sharing.py"
 MASKS = "common/secfc/privacy/masks.py"
 CLIENT = "common/secfc/protocol/client"
 GUARD = f"{CLIENT}/guard.py"
+RULES = f"{CLIENT}/runrules.py"
+SEVERAL = "common/secfc/protocol/rounds/several.py"
 OPENING = f"{CLIENT}/phases/opening.py"
 UNION = f"{CLIENT}/phases/union.py"
 FOLLOWING = f"{CLIENT}/phases/following.py"
@@ -36,10 +38,33 @@ TRANSFER = "common/secfc/protocol/transfer.py"
 COMPARER = "common/secfc/privacy/sealed/comparer.py"
 CLAIMS = "tests/protocol/test_privacy_claims.py"
 AGREEMENT = "tests/protocol/test_agreement.py"
+ENVELOPES = "common/secfc/privacy/envelopes.py"
+RELAY = "tests/protocol/test_relay.py"
 FAILURES = "tests/sealed/test_failures.py"
 CONTEXT_TEST = ("tests/unit/test_masks.py::test_every_component_of_the_context_changes_every_key",)
 
 SABOTAGES = [
+    Sabotage(
+        "envelope: nothing of the header is bound",
+        ENVELOPES,
+        'return framed(b"secfc/v1/envelope", numbers, sender',
+        'return framed(b"secfc/v1/envelope", b"", sender',
+        (f"{RELAY}::test_an_altered_envelope_is_noticed_and_named",),
+    ),
+    Sabotage(
+        "envelope: repetitions are taken",
+        ENVELOPES,
+        "if envelope.number < due:",
+        "if False:",
+        (f"{RELAY}::test_a_repeated_envelope_is_noticed_and_taken_once",),
+    ),
+    Sabotage(
+        "envelope: an epoch is trusted that is not fresh",
+        ENVELOPES,
+        "if hello.yours != self._own:",
+        "if False:",
+        (f"{RELAY}::test_what_was_sent_before_a_restart_does_not_pass_for_new",),
+    ),
     Sabotage(
         "all noise segments are equal",
         SHARING,
@@ -150,21 +175,21 @@ SABOTAGES = [
     ),
     Sabotage(
         "a round may be repeated with another assignment",
-        GUARD,
-        "if now[0] == last[0] and request.assignment_digest.hex() != self._asked.assignment:",
+        RULES,
+        "if request.number == asked.number and request.assignment_digest.hex() != asked.assignment:",
         "if False:",
         ("tests/protocol/test_misbehaving_server.py::test_a_round_repeated_with_another_assignment",),
     ),
     Sabotage(
         "an assignment may leave rows out",
-        GUARD,
+        RULES,
         "if not leaves_out and (labels == UNASSIGNED).any():",
         "if False:",
         ("tests/unit/test_guard.py::test_a_partition_leaves_no_row_out",),
     ),
     Sabotage(
         "a seed need not have been a candidate",
-        GUARD,
+        RULES,
         "if seeds[:settled] != before or (candidates and seeds[settled] not in candidates):",
         "if seeds[:settled] != before:",
         ("tests/unit/test_guard.py::test_a_seed_is_one_of_the_candidates_asked_for_before",),
@@ -172,7 +197,7 @@ SABOTAGES = [
     Sabotage(
         "the policy's largest number of requests is ignored",
         GUARD,
-        "if rules.max_requests is not None and asked.number > rules.max_requests:",
+        "if rules.max_requests is not None and requests > rules.max_requests:",
         "if False:",
         ("tests/unit/test_guard.py::test_the_policy_limits_requests",),
     ),
@@ -186,7 +211,7 @@ SABOTAGES = [
     Sabotage(
         "the policy's smallest cluster is ignored",
         GUARD,
-        "if smallest < rules.smallest_cluster:",
+        "if smallest < least:",
         "if False:",
         ("tests/unit/test_guard.py::test_the_policy_has_a_size_floor_for_every_cluster_not_only_those_asked_for",),
     ),
@@ -207,7 +232,7 @@ SABOTAGES = [
     Sabotage(
         "signatures are not verified",
         KIT,
-        "p256(certificate).verify(signature, message, _ECDSA)",
+        "certificates.p256(certificate).verify(signature, message, certificates.ECDSA)",
         "p256(certificate)",
         (
             "tests/unit/test_kit.py::test_signature",
@@ -217,7 +242,7 @@ SABOTAGES = [
     Sabotage(
         "anybody's certificate signs for anybody",
         KIT,
-        "if _identity(certificate) != federations.identity(federation_name, party_name):",
+        "if certificates.identity(certificate) != federations.identity(federation_name, party_name):",
         "if False:",
         ("tests/protocol/test_keys.py::test_a_swapped_key_signed_by_another_party_of_the_federation",),
     ),
@@ -388,9 +413,37 @@ SABOTAGES = [
     Sabotage(
         "a start that the coins do not decide is taken",
         FOLLOWING,
-        "start.check_assignment(self._job.seeding, coins, self._job.k, version, labels)",
+        "start.check_assignment(self._job.seeding, coins.of_run(run), self._job.runs[run], version, labels)",
         "pass",
         ("tests/protocol/test_start.py::test_another_first_assignment",),
+    ),
+    Sabotage(
+        "a run that was left out may come back",
+        RULES,
+        "if asked.over:\n            raise",
+        "if False:\n            raise",
+        ("tests/protocol/test_runs.py::test_a_run_that_was_left_out_does_not_come_back",),
+    ),
+    Sabotage(
+        "a job may begin with some of its runs",
+        GUARD,
+        "if now[0] in (1, last[0]) and set(request.by_run) != left:",
+        "if False:",
+        ("tests/protocol/test_runs.py::test_the_first_request_is_about_all_runs",),
+    ),
+    Sabotage(
+        "all runs have one session, so their masks are the same",
+        SEVERAL,
+        'b"%d" % run)).digest() if run else session',
+        'b"")).digest() if run else session',
+        ("tests/protocol/test_runs.py::test_runs_have_sessions_and_coins_of_their_own",),
+    ),
+    Sabotage(
+        "what a run has found in an attempt that came to nothing is kept",
+        SEVERAL.replace(".py", "_server.py"),
+        "if self._last is not None and self._last.half_done:",
+        "if False:",
+        ("tests/protocol/test_runs.py::test_an_attempt_that_was_half_done_is_forgotten_by_all",),
     ),
     Sabotage(
         "a piece may leave bytes out",
@@ -460,11 +513,46 @@ SABOTAGES = [
     Sabotage(
         "sealed: an epoch is not written down",
         "common/secfc/protocol/rounds/sealed_client.py",
-        'return b"%s %d" % (self.holding.session.hex().encode(), max(detail.epoch, self._last))',
+        'return b"%s %d %d %d" % (self.holding.session.hex().encode(), last, self._opening, self._openings)',
         'return b""',
         (
             "tests/protocol/test_resume.py::test_a_member_writes_an_epoch_down_before_it_speaks_and_never_speaks_in_it_again",
         ),
+    ),
+    Sabotage(
+        "sealed: a step leaves before the request is admitted",
+        ROUNDS,
+        'given.name[0] == "step" and self._due:',
+        'given.name[0] == "step" and False:',
+        (f"{FAILURES}::test_no_step_leaves_before_what_it_gives_away_is_on_disk",),
+    ),
+    Sabotage(
+        "sealed: every attempt has a blur of its own",
+        f"{SEALED}/member.py",
+        "self.question.blur_context() if isinstance(self.question, Inertia) else self._name",
+        "self._name",
+        (f"{FAILURES}::test_all_attempts_at_the_inertia_in_an_epoch_show_one_number",),
+    ),
+    Sabotage(
+        "sealed: the inertia is opened in any number of epochs",
+        "common/secfc/protocol/rounds/sealed_client.py",
+        "if self._openings == MOST_OPENINGS:",
+        "if False:",
+        (f"{FAILURES}::test_a_client_opens_the_inertia_in_so_many_epochs_and_no_more",),
+    ),
+    Sabotage(
+        "sealed: a draw takes the points that the server likes",
+        "common/secfc/protocol/rounds/sealed_client.py",
+        "due.points not in ((), self._points(coins, due)):",
+        "False:",
+        ("tests/sealed/test_draws.py::test_a_draw_with_other_points_than_the_coins_is_refused",),
+    ),
+    Sabotage(
+        "sealed: unread messages are not bounded",
+        "common/secfc/protocol/rounds/unread.py",
+        "if self._came - self._read + size > self._most:",
+        "if False:",
+        ("tests/sealed/test_unread.py::test_pieces_of_many_messages_share_one_bound",),
     ),
     Sabotage(
         "the streams of sealed rounds are bound to nothing but the epoch",
@@ -576,8 +664,8 @@ SABOTAGES = [
     ),
     Sabotage(
         "a server may open one inertia after the other",
-        GUARD,
-        "if now[0] > last[0] and self._asked.inertia:",
+        RULES,
+        "if request.number > asked.number and asked.inertia:",
         "if False:",
         ("tests/unit/test_guard.py::test_nothing_is_asked_once_the_inertia_is_opened",),
     ),

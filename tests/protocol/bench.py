@@ -57,7 +57,7 @@ class Bench(Memory):
         self.secrets = {name: fresh_secrets(generator) for name in federation.roster}
         self.disks: dict[str, dict[str, bytes]] = {name: {} for name in (SERVER, *federation.roster)}
         self._todo: deque[Callable[[], None]] = deque()
-        self._cursors, self.clustering = {}, None
+        self._cursors, self.runs = {}, None
         self._seen = (0, 0)
         self.alter = lambda _, send: send
         self.asked = lambda _: None

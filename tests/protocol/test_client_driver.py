@@ -28,8 +28,9 @@ from secfc.pki.kit import Kit
 from secfc.privacy import identifiers
 from secfc.protocol import messages
 from secfc.protocol.client.inputs import Linked, Lost, Sent, Stop, Told, Unsent
-from secfc.protocol.client.participant import TAKEOVER_SECONDS, Participant
+from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.phases import ending
+from secfc.protocol.client.serverline import TAKEOVER_SECONDS
 from secfc.protocol.client.site import SHARE_SECONDS
 from secfc.protocol.effects import Effects, Put, Send, Started, Tick
 from secfc.protocol.messages import Phase
@@ -250,7 +251,7 @@ def test_shares_that_never_come_are_given_up_and_their_owners_named() -> None:
     machine.handle(Tick(), since + SHARE_SECONDS + 1)
     assert machine.ended is not None
     assert isinstance(machine.ended.error, Unavailable)
-    wanted = f"no shares have come from c1, c2 for {SHARE_SECONDS:.0f} s; start the same command again to go on"
+    wanted = f"no shares have arrived from c1, c2 for {SHARE_SECONDS:.0f} s; start the same command again to go on"
     assert str(machine.ended.error) == wanted
 
 
@@ -410,7 +411,7 @@ def job_of(kit: Kit, folder: Path, **changes: Any) -> SiteJob:
     rows = np.arange(6, dtype=np.int64).reshape(3, 2)
     (folder / "rows.csv").write_text("x1,x2\n0,1\n2,3\n4,5\n")
     table = data.load(folder / "rows.csv", feature_count=2)
-    files = Files(folder / "rows.csv", folder / "labels.csv", folder / "centers.csv")
+    files = Files(folder / "rows.csv", folder / "labels.csv", folder / "centers.csv", folder / "labels.profile.csv")
     made, store = plan.of(kit.federation), Store(folder / "state")
     whole = SiteJob(kit, made, Policy(), table, rows, None, store, files, 5.0, False, False)
     return dataclasses.replace(whole, **changes)

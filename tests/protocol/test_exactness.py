@@ -121,7 +121,7 @@ def test_separation_keeps_the_far_rows_out() -> None:
         assert -1 not in result.labels
 
 
-@settings(calm, max_examples=50)
+@settings(calm, max_examples=20)
 @given(jobs())
 @example(CASES["k = m"])
 @example(CASES["duplicate rows"])
@@ -139,7 +139,7 @@ def test_very_many_jobs_are_lloyds(job: Job) -> None:
     check(job)
 
 
-@settings(calm, max_examples=15)
+@settings(calm, max_examples=6)
 @given(jobs(), st.integers(0, 1 << 20))
 def test_the_split_over_clients_does_not_matter(job: Job, seed: int) -> None:
     """Whichever client brings which row."""

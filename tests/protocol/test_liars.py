@@ -24,6 +24,7 @@ from secfc.errors import ConfigError, JobFailed, Malformed, OutOfTurn, Unavailab
 from secfc.kmeans import central
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.lloyd import Clustering, Question
+from secfc.net import inquiry
 from secfc.protocol import memory, messages, transfer
 from secfc.protocol.client.inputs import Told
 from secfc.protocol.effects import Arrived, Effects, Put, Send, Tick, Worked
@@ -61,7 +62,7 @@ def cluster(
 # --- the specification --------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     t=st.integers(0, 2),
     segments=st.integers(1, 2),
@@ -162,13 +163,13 @@ class Lying(Bench):
         seen, job = self.server.snapshot(self.now), self.federation.job
         assert seen.seed is not None
         rows = np.concatenate(self.rows)
-        pooled = central.run(
+        [pooled] = central.runs(
             rows,
-            job.k,
+            job.runs,
             start=job.seeding,
             coins=Coins(seen.seed),
             max_rounds=job.max_rounds,
-            candidates=job.seed_candidates,
+            candidates=job.candidates,
         )
         assert self.labels() == pooled.labels.tolist()
 
@@ -315,7 +316,7 @@ def test_a_wrong_upload_is_discarded_and_its_sender_left_out(server: Asking) -> 
     effects = [server.upload(j, first=int(j == 2)) for j in server.responders]
     [work] = effects[-1].work
     found = work.run()  # type: ignore[union-attr]
-    assert found.result == Lies((2,))
+    assert found.result == {0: Lies((2,))}
     server.server.handle(Worked(work.name, found), server.now)
     assert server.server.job.liars == ("c2",)
     assert server.responders == (0, 1, 3, 4)
@@ -330,7 +331,7 @@ def test_status_and_log_name_the_liar(server: Asking, caplog: pytest.LogCaptureF
         monitor.look(server.server.snapshot(server.now), server.now)
         monitor.look(server.server.snapshot(server.now), server.now)
     assert [record.getMessage() for record in caplog.records].count("liar") == 1
-    shown = status._from_reply(service.status(server.server.snapshot(server.now), 1.0))
+    shown = inquiry.from_reply(service.status(server.server.snapshot(server.now), 1.0))
     assert [client.name for client in shown.clients if client.liar] == ["c3"]
     console = Console(width=200, file=io.StringIO())
     console.print(status._picture(shown))
@@ -367,7 +368,7 @@ def test_no_more_than_a_are_left_out(server: Asking) -> None:
 def test_liars_found_while_others_were_left_out_end_the_job(server: Asking) -> None:
     work, found = server.answer()
     server.server.job.liars = ("c5",)
-    server.server.handle(Worked(work.name, Solved(Lies((1,)), found.leakage)), server.now)
+    server.server.handle(Worked(work.name, Solved({0: Lies((1,))}, found.leakage)), server.now)
     assert str(server.server.failure) == "more clients send wrong distances than liars = 1"
 
 

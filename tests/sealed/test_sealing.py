@@ -13,7 +13,7 @@ from secfc.privacy.sealed.halves import _Conversation
 from secfc.privacy.sealed.messages import OF_MEMBERS, SERVER, Kind, Message, Said
 from secfc.privacy.sealed.steps import Digits
 from secfc.protocol.parcels import Whole
-from secfc.protocol.rounds import sealed_server, sealing
+from secfc.protocol.rounds import sealing
 from secfc.protocol.rounds.sealed_client import _Answering
 from secfc.protocol.rounds.sealing import Detail
 
@@ -71,7 +71,7 @@ def test_what_a_member_says_at_once_fits_what_the_server_takes() -> None:
     found = []
     for parcel in member._messages(said):
         assert isinstance(parcel.body, Whole)
-        assert parcel.body.total <= sealed_server.MOST_BYTES
+        assert parcel.body.total <= sealing.BUNDLE_BYTES + 16 * 40
         found += sealing.messages_of(parcel.name, bytearray(parcel.body.data), OF_MEMBERS)
     assert [(message.step, message.data[0], len(message.data)) for _, message in found] == [
         (step, step, 1 << 21) for step in range(40)

@@ -104,9 +104,20 @@ def test_without_zero_shares_the_messages_tell_the_error(prime: int, small: int)
 @pytest.mark.parametrize(("primes", "small"), [((7,), 5), ((3, 5), 7), ((13,), 5)])
 def test_the_sum_of_a_comparison(primes: tuple[int, ...], small: int) -> None:
     """The sum, which is all that uniform zero-shares leave, is the same for every E; several lanes too."""
+    sum_of_a_comparison(primes, small, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("primes", "small"), [((7,), 5), ((3, 5), 7), ((13,), 5)])
+def test_the_sum_of_a_comparison_under_every_mask(primes: tuple[int, ...], small: int) -> None:
+    sum_of_a_comparison(primes, small, 1)
+
+
+def sum_of_a_comparison(primes: tuple[int, ...], small: int, step: int) -> None:
+    """Under every mask, or every so many."""
     terms = tiny(primes, small)
     drawn, q = all_coins(terms, False), terms.field.modulus
-    for mask in range(0, q, 2):
+    for mask in range(0, q, step):
         share = shares_of(terms, mask)
         errors = range(-((q - 1) // 2), (q - 1) // 2 + 1)
         assert same([view(terms, e, mask, share, drawn, False, False) for e in errors])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import secrets
 import sys
 import time
@@ -37,8 +38,13 @@ def outcomes(seeds: range, processes: int, *, sealed: bool | None = None) -> Ite
     if processes == 1:
         yield from (run(seed, sealed=sealed) for seed in seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, initializer=_one_thread) as pool:
         yield from pool.imap_unordered(partial(run, sealed=sealed), seeds, chunksize=8)
+
+
+def _one_thread() -> None:
+    """As many processes as cores compute already."""
+    os.environ["SECFC_THREADS"] = "1"
 
 
 def told(outcome: Outcome, sealed: bool | None = None) -> bool:

@@ -34,6 +34,7 @@ def run(seed: int, *, sealed: bool | None = None) -> Outcome:
     world = World(scene, chance.randrange(1 << 30), calm=chance.random() < 0.3)
     world.alter = lying(scene)
     world.crashes = chance.choice([0.0, 0.0, 0.002, 0.01])
+    world.carrier.mischief = chance.choice([0.0, 0.0, 0.01, 0.1])
     _plan(world, chance)
     try:
         world.start()
@@ -55,10 +56,10 @@ def _starts(world: World) -> int:
 
 def _restart(world: World) -> None:
     """Who ended with an error that passes is started again, as its operator would; any other error is a failure."""
+    if (server := world.parties[SERVER]).alive:
+        _end_server(world, server)
     for process in world.parties.values():
-        if process.name == SERVER and process.alive:
-            _end_server(world, process)
-        if process.alive or process.done or process.error is None:
+        if process.error is None or process.alive or process.done:
             continue
         assert isinstance(process.error, PASSING), f"{process.name} ended with {process.error!r}"
         world.say(f"{process.name} ended: {process.error}")
@@ -102,7 +103,8 @@ def _kill(world: World, chance: random.Random, name: str) -> None:
 def _freeze(world: World, chance: random.Random, name: str) -> None:
     seconds = chance.choice([1.0, 7.0, 30.0])
     world.say(f"{name} freezes for {seconds:g} s")
-    world.parties[name].frozen_until = world.now + seconds
+    party = world.parties[name]  # never shorter than an earlier freeze: what waits for its end would be overtaken
+    party.frozen_until = max(party.frozen_until, world.now + seconds)
 
 
 def _wall(world: World, chance: random.Random, name: str) -> None:
@@ -135,7 +137,7 @@ def _disk(world: World, chance: random.Random, name: str) -> None:
 
 def _heal(world: World) -> None:
     world.say("nothing goes wrong from now on")
-    world.lossy, world.crashes = 0.0, 0.0
+    world.lossy, world.crashes, world.carrier.mischief = 0.0, 0.0, 0.0
     world.walls.clear()
     for process in world.parties.values():
         process.disk_fails = False

@@ -93,5 +93,7 @@ class Registry:
 
     def _open(self, side: Side, purpose: str, key: bytes) -> bytes:
         self.purposes.add(purpose.partition("/")[0])
+        if purpose == "blur":  # of all attempts in an epoch, under other pads: they add it to the same total
+            return key
         side.__dict__.setdefault("opened", []).append(key)
         return key

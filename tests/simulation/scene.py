@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -34,23 +34,27 @@ class Scene:
     def plan(self) -> Plan:
         return plan_of(self.federation)
 
-    def expected(self, coins: Coins, ids: Sequence[Ids] | None) -> Expected:
-        """Central Lloyd from the same coins; with private membership rows are ordered by ID."""
+    def expected(self, coins: Coins, ids: Sequence[Ids] | None) -> list[Expected]:
+        """Central Lloyd of every run from the same coins; with private membership rows are ordered by ID."""
         job = self.federation.job
         pooled = np.concatenate(self.rows)
         order = np.arange(len(pooled)) if ids is None else identifiers.order(np.concatenate(list(ids)))
         start = coins if job.seed is None else Coins(job.seed.encode())
         kind = kind_of(self.plan)
-        found = central.run(
+        runs = central.runs(
             pooled[order],
-            job.k,
+            job.runs,
             start=job.seeding,
             coins=start,
             max_rounds=job.max_rounds,
             empties=kind.empties,
             draw_bits=kind.draw_bits(self.plan),
-            candidates=job.seed_candidates,
+            candidates=job.candidates,
         )
+        return [self._expected(pooled, order, found) for found in runs]
+
+    def _expected(self, pooled: Rows, order: npt.NDArray[np.int64], found: central.Central) -> Expected:
+        kind = kind_of(self.plan)
         labels = np.empty(len(pooled), dtype=np.int32)
         labels[order] = found.labels
         edges = np.cumsum([0, *map(len, self.rows)])
@@ -79,6 +83,13 @@ def partition_inertia(rows: Rows, labels: npt.NDArray[np.int32]) -> Fraction:
     return total
 
 
+def relayed(federation: Federation, part: float, chance: random.Random) -> Federation:
+    """The same, but so many of the clients only dial out."""
+    without = [replace(one, address="", bind="") if chance.random() < part else one for one in federation.clients]
+    relay = "never" if not part else "only" if part == 1 else "fallback"
+    return replace(federation, clients=tuple(without), relay=relay)
+
+
 def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
     """All modes: open, masked, sealed, private membership, liars, centres; sizes, seedings and starts as chance has it.
     `sealed`: whether rounds are; None: a quarter of them."""
@@ -98,6 +109,7 @@ def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
         "seeding": chance.choice(["k-means++", "random", "separation"]),
         "membership": "private" if private else "public",
         "k": chance.choice([2, 3, 3, 10] if sealed else [2, 3]),  # ten: groups of clusters
+        "starts": 1,
         "max_rounds": chance.choice([3, 300]),
         "centers": "nobody" if private else chance.choice(["nobody", "nobody", "clients", "server"]),
         "centers_smallest": 1,
@@ -106,9 +118,12 @@ def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
         settings["candidates"] = chance.choice([1, 1, 2, 5])
     if chance.random() < 0.3:
         settings["seed"] = f"seed {chance.randrange(1000)}"
-    agreed = make_federation(clients, **settings)
+    if chance.random() < 0.3:
+        settings["starts"] = chance.choice([1, 2, 3])
+        settings["k"] = chance.choice([settings["k"], [2, 3], [3, 1], [4, 2, 3]])
+    agreed = relayed(make_federation(clients, **settings), chance.choice([0.0, 0.0, 0.0, 0.5, 1.0]), chance)
     sizes = [chance.choice([0, 1, 3, 4, 6]) for _ in range(clients)]
-    sizes[0] += max(agreed.job.k + 1 - sum(sizes), 0)
+    sizes[0] += max(max(agreed.job.ks) + 1 - sum(sizes), 0)
     spread = chance.choice([2, 128])
     rows = deal(chance.randrange(1 << 30), sizes, spread=spread)
     lying = tuple(chance.sample(agreed.roster, chance.randint(0, liars)))

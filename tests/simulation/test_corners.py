@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from secfc.agreement.federation import SERVER
@@ -11,7 +13,8 @@ from secfc.protocol.effects import Send
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
 from tests.parties import deal, make_federation
-from tests.simulation.scene import Scene
+from tests.simulation.carried import TRICKS
+from tests.simulation.scene import Scene, relayed
 from tests.simulation.world import World
 
 
@@ -171,3 +174,36 @@ def test_two_disasters_of_one_seed_tell_the_same_story() -> None:
         stories.append((world.now, told, world.labels()))
     assert stories[0] == stories[1]
     assert any(messages.Finished.__name__ in line for line in stories[0][1])
+
+
+# --- relay ---------------------------------------------------------------------------------------------------------------
+
+FOUR = make_federation(4, dropouts=1)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5, 1.0], ids=["direct", "mixed", "relayed"])
+def test_labels_are_the_same_whichever_way_messages_take(part: float) -> None:
+    world = World(Scene(relayed(FOUR, part, random.Random(3)), tuple(deal(7, [3, 4, 0, 5]))), 11)
+    world.start()
+    finish(world)
+    assert not world.carrier.noticed
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_a_relay_that_plays_one_trick_is_noticed_and_changes_nothing(trick: str) -> None:
+    world = World(Scene(relayed(FOUR, 1.0, random.Random(3)), tuple(deal(7, [3, 4, 0, 5]))), 11)
+    world.carrier.mischief, world.carrier.tricks = 0.1, (trick,)
+    world.start()
+    finish(world)
+    assert world.carrier.played[trick]
+    assert world.carrier.noticed
+
+
+@pytest.mark.parametrize("name", ["c1", SERVER])
+def test_shares_that_are_relayed_go_on_after_a_kill(name: str) -> None:
+    world = World(Scene(relayed(FOUR, 1.0, random.Random(3)), tuple(deal(7, [3, 4, 0, 5]))), 11)
+    world.start()
+    world.until(lambda: world.server.phase is Phase.SHARING)
+    world.kill(name)
+    world.start(name)
+    finish(world)

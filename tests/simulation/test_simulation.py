@@ -16,15 +16,15 @@ from tests.simulation.__main__ import outcomes, told
 from tests.simulation.disasters import run
 from tests.simulation.scene import random_scene
 
-FIXED = range(60)
-SEALED = range(12)
+FIXED = range(10)  # a few of each kind; CI runs thousands, others every time
+SEALED = range(2)
 RANDOM = 2000
 PROCESSES = 2
 
 
-@pytest.mark.parametrize("first", FIXED[::10])
+@pytest.mark.parametrize("first", FIXED[::5])
 def test_known_disasters(first: int) -> None:
-    for seed in FIXED[first : first + 10]:
+    for seed in FIXED[first : first + 5]:
         outcome = run(seed, sealed=False)
         assert not outcome.failure, f"seed {seed}\n{outcome.failure}"
 
@@ -43,6 +43,7 @@ def test_random_scenes_are_of_all_kinds() -> None:
     assert sum(scene.uploads == "sealed" for scene in scenes) >= 80
     assert any(scene.uploads == "sealed" and scene.job.k > 8 for scene in scenes), "groups of clusters"
     assert any(scene.liars for scene in scenes)
+    assert min(Counter(scene.relay for scene in scenes).values()) >= 40, "direct, mixed and relayed"
 
 
 def test_a_disaster_is_its_seed() -> None:

@@ -46,7 +46,7 @@ def test_restarts_and_attempts_count_nothing_twice(uploads: str, seeding: str) -
         world.check_labels()
         found.append(tallies(world))
         [assignments] = {tally.assignments for tally in found[-1]}
-        rounds = world.server._phase.asking.clustering.rounds
+        rounds = world.server._phase.asking.runs.all[0].rounds
         assert assignments == rounds + (seeding == "k-means++"), "one for each round, and one of the seeding"
         assert {tally.inertias for tally in found[-1]} == {int(uploads == "sealed")}
         assert all((tally.ranks == 0) is (uploads == "sealed") for tally in found[-1])

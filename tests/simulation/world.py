@@ -9,8 +9,9 @@ happens is written into `trace`.
 from __future__ import annotations
 
 import heapq
+import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -25,7 +26,7 @@ from secfc.agreement.federation import SERVER
 from secfc.agreement.policy import Policy
 from secfc.errors import JobFailed, NoSuchJob, SecfcError, StorageError, Unavailable
 from secfc.kmeans.coins import Coins
-from secfc.kmeans.lloyd import Step
+from secfc.kmeans.lloyd import State
 from secfc.net import wire
 from secfc.privacy.identifiers import Ids
 from secfc.protocol import messages, start, transfer
@@ -35,7 +36,7 @@ from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.site import Secrets, Site
 from secfc.protocol.effects import Drop, Effects, Load, Put, Send, Started, Tick, Work, Worked
 from secfc.protocol.messages import Phase
-from secfc.protocol.parcels import Kind, Parcel, Whole, of_words, to_words
+from secfc.protocol.parcels import Kind, Parcel, Whole, attempt_of, of_words, to_words
 from secfc.protocol.rounds import kind_of
 from secfc.protocol.server import records
 from secfc.protocol.server.coordinator import Coordinator
@@ -44,6 +45,7 @@ from secfc.protocol.server.job import Deadlines
 from secfc.protocol.server.news import Cursor
 from secfc.v1 import secfc_pb2 as pb
 from tests.parties import sign, verifier
+from tests.simulation.carried import Carrier
 from tests.simulation.registry import Registry
 from tests.simulation.scene import Expected, Scene
 
@@ -94,7 +96,9 @@ class World:
         self.now = 1000.0
         self.trace: list[str] = []
         self.registry = Registry()
+        self.carrier = Carrier(self)
         self.parties = {name: Process(name) for name in (SERVER, *scene.federation.roster)}
+        self.clients = [self.parties[name] for name in scene.federation.roster]
         self.lossy = 0.0 if calm else 0.02  # chance that a message is cut, comes twice, or its receipt is lost
         self.crashes = 0.0  # chance that a party dies between two effects
         self.walls: set[frozenset[str]] = set()  # pairs that cannot reach each other
@@ -107,7 +111,8 @@ class World:
         self._streams: dict[str, Stream] = {}
         self.notes: list[tuple[str, str]] = []
         self.coins: dict[str, bytes] = {}
-        self.finished_rounds: dict[int, tuple[str, list[int]]] = {}  # by request: its step, and the labels that follow
+        self.finished_requests: dict[int, str] = {}  # with their steps
+        self.lloyd: dict[int, list[list[int]]] = {}  # by run: the labels after every Lloyd round
 
     # --- time ------------------------------------------------------------------------------------------------------------
 
@@ -150,6 +155,8 @@ class World:
         if process.life != life or not process.alive:
             return
         self.give(name, Tick())
+        if name != SERVER:
+            self.carrier.attend(name)
         self.after(TICK_SECONDS if self.now < 3000 else 20 * TICK_SECONDS, partial(self._tick, name, life))
 
     # --- processes -------------------------------------------------------------------------------------------------------
@@ -309,9 +316,18 @@ class World:
 
     def _note_round(self, server: Process, one: Put | Drop) -> None:
         if isinstance(one, Put) and one.key.startswith("record/"):  # kept together with the state that follows
-            record, state = records.record_from(bytes(one.value)), records.state_from(server.disk["state"])
-            assert record.number not in self.finished_rounds, f"request {record.number} was finished twice"
-            self.finished_rounds[record.number] = record.step, state.labels.tolist()
+            record = records.record_from(bytes(one.value))
+            assert record.number not in self.finished_requests, f"request {record.number} was finished twice"
+            self.finished_requests[record.number] = record.step
+            for run, state in self._states().items():
+                rounds = self.lloyd.setdefault(run, [])
+                if state.rounds > len(rounds):
+                    rounds.append(state.labels.tolist())
+
+    def _states(self) -> dict[int, State]:
+        """Where every run stands, as the server has written it down."""
+        kept = records.below(self.parties[SERVER].disk, "state")
+        return {int(run): records.state_from(value) for run, value in kept.items()}
 
     def _crashes(self, process: Process) -> bool:
         if self.crashes and self.chance.random() < self.crashes:
@@ -326,6 +342,7 @@ class World:
         for send in effects.send:
             if self._crashes(process):
                 break
+            self._check_given(process, send)
             self.after(self.chance.uniform(0.0, 0.02), partial(self._transmit, process.name, life, send))
         for work in effects.work:
             if process.alive:
@@ -338,6 +355,16 @@ class World:
             self.after(0.0, self._pump)
         elif process.machine.over(self.now):
             self._end(process.name)
+
+    @staticmethod
+    def _check_given(process: Process, send: Send) -> None:
+        """Nothing of an answer leaves before it is on disk that the request was admitted, and what that gives away."""
+        parcel = send.message
+        if process.name != SERVER and isinstance(parcel, Parcel) and parcel.kind in (Kind.UPLOAD, Kind.STEP):
+            given = process.disk.get("given", b"")
+            asked = json.loads(given[4 : 4 + int.from_bytes(given[:4], "big")] or b"{}").get("asked", {})
+            admitted = asked.get("number", 0), asked.get("attempt", 0)
+            assert attempt_of(parcel.name) <= admitted, f"{process.name} answers what it has not noted"
 
     def _work(self, process: Process, life: int, work: Work | Load) -> None:
         if process.life != life or not process.alive:
@@ -367,7 +394,9 @@ class World:
             return
         send_as_meant, send = send, self.alter(sender, send)
         back = partial(self._outcome, process, life, send_as_meant)
-        if not self._reach(sender, send.to):
+        if isinstance(send.message, Parcel) and not self.scene.federation.dialled(send.to):
+            self.carrier.deliver(sender, send.to, send.message, send.body or Whole(b""), back)
+        elif not self._reach(sender, send.to):
             no_route = Unavailable(f"{send.to}: no route")
             joins = isinstance(send.message, messages.Join)
             hear = partial(self._lost, sender, life, no_route) if joins else partial(back, no_route)
@@ -558,10 +587,6 @@ class World:
         return machine
 
     @property
-    def clients(self) -> list[Process]:
-        return [process for name, process in self.parties.items() if name != SERVER]
-
-    @property
     def finished(self) -> bool:
         """Whether every client has its labels and has ended."""
         return all(process.done for process in self.clients)
@@ -582,24 +607,49 @@ class World:
         ids = None
         if scene.plan.private:
             values = [
-                process.disk["labels"][32:][4 * len(rows) :]
+                process.disk["labels"][32:][4 * len(rows) : 20 * len(rows)]
                 for process, rows in zip(self.clients, scene.rows, strict=True)
             ]
             ids = [np.frombuffer(value, "<u8").astype(np.uint64).reshape(-1, 2) for value in values]
-        expected = scene.expected(tossed, ids)
-        assert self.labels() == expected.own, "labels are not exact Lloyd's"
-        self._check_rounds(expected)
+        expected, states = scene.expected(tossed, ids), self._states()
+        assert sorted(self.finished_requests) == list(range(1, len(self.finished_requests) + 1)), "a request was lost"
+        for run, wanted in enumerate(expected):
+            self._check_rounds(self.lloyd[run], states[run], wanted)
+        best = self._best(states, expected)
+        assert self.labels() == expected[best[0]].own, "labels are not exact Lloyd's"
+        for run in best[1:]:
+            self._check_others(scene.federation.job.runs[run], expected[run].own)
 
-    def _check_rounds(self, expected: Expected) -> None:
+    def _check_rounds(self, lloyd: list[list[int]], state: State, expected: Expected) -> None:
         """What the server has written down of every round: no round is lost or counted twice, and all are exact Lloyd's."""
-        assert sorted(self.finished_rounds) == list(range(1, len(self.finished_rounds) + 1)), "a request was lost"
-        lloyd = [labels for step, labels in self.finished_rounds.values() if step == Step.LLOYD.value]
         assert lloyd == expected.rounds, "a round's labels are not exact Lloyd's"
-        state = records.state_from(self.parties[SERVER].disk["state"])
         assert (state.rounds, state.converged) == (len(expected.rounds), expected.converged)
         shows = kind_of(self.scene.plan).shows_distances
         allowed = Fraction(0) if shows else 1 + expected.inertia / 10**6  # sealed rounds open a blurred total
         assert abs(Fraction(state.inertia) - expected.inertia) <= allowed, "the inertia is not exact Lloyd's"
+
+    def _best(self, states: dict[int, State], expected: Sequence[Expected]) -> list[int]:
+        """The run of the least inertia of every k, by what was found; of runs that converge to one partition, the lowest."""
+        clusters, found = self.scene.federation.job.runs, dict[int, tuple[Fraction, int]]()
+        seen = set[tuple[int, tuple[int, ...]]]()
+        for run, state in sorted(states.items()):
+            last = expected[run].rounds[-1]
+            ended = (clusters[run], tuple(map(last.index, last)))  # every row's fellow that comes first
+            if state.converged and ended in seen:
+                continue
+            if state.converged:
+                seen.add(ended)
+            loss = Fraction(state.inertia)
+            found[clusters[run]] = min(found.get(clusters[run], (loss, run)), (loss, run))
+        return [run for _, run in found.values()]
+
+    def _check_others(self, k: int, own: list[list[int]]) -> None:
+        """Every client has the labels of the best run of another k too."""
+        for process, labels in zip(self.clients, own, strict=True):
+            rows = len(labels)
+            value = process.disk["labels"][32 + (20 if self.scene.plan.private else 4) * rows :]
+            parts = np.frombuffer(value, "<i4").reshape(-1, rows + 1)
+            assert [part[1:].tolist() for part in parts if part[0] == k] == [labels]
 
     def describe(self) -> str:
         """Where everybody stands."""

@@ -80,8 +80,8 @@ class TestClient:
         rows.write_text(ROWS)
         with serving(kits / "b"), serving(kits / "c"):
             lines = found(kits / "a", "--data", str(rows), "--id", "patient")
-        data = ["data", "data bounds", "data rows"]
-        assert list(lines) == [*KIT, "policy", *data, "own port", *SERVER, *ANSWER, "client b", "client c"]
+        data = ["data", *(f"column {name!r}" for name in ("patient", "x", "y")), "data bounds", "data rows"]
+        assert list(lines) == [*KIT, "policy", *data, "own port", *SERVER, *ANSWER, "client b", "client c", "firewall"]
         assert {status for status, _ in lines.values()} == {"ok"}
         assert "days left" in lines["dates"][1]
         assert "phase joining, 1 of 3 clients have joined" in lines["server answers"][1]
@@ -307,7 +307,7 @@ class TestServer:
 
     def test_in_order(self, kits: Path) -> None:
         lines = found(kits / "server")
-        assert list(lines) == [*KIT, "own port", "client a", "client b", "client c"]
+        assert list(lines) == [*KIT, "own port", "client a", "client b", "client c", "firewall"]
         assert {status for status, _ in lines.values()} == {"ok"}
 
     @pytest.mark.usefixtures("up")
@@ -341,12 +341,19 @@ class TestData:
         file = kits / "rows.csv"
         file.write_text(content)
         lines = found(kits / "a", "--data", str(file), *options)
-        return {name: line for name, line in lines.items() if name.startswith("data")}
+        return {name: line for name, line in lines.items() if name.startswith(("data", "column"))}
 
     def test_in_order(self, kits: Path) -> None:
         lines = self.lines(kits, ROWS, "--features", "x, y")
         assert {status for status, _ in lines.values()} == {"ok"}
         assert "2 rows, 2 features: x, y" in lines["data"][1]
+        assert lines["column 'x'"][1] == "number, 0.25 to 0.5, 2 distinct, 0 missing: feature"
+        assert lines["column 'patient'"][1] == "text, 2 distinct, 0 missing: kept, not used"
+
+    def test_one_column_that_decides_alone(self, kits: Path) -> None:
+        lines = self.lines(kits, "x,y\n" + "".join(f"{i % 2},{i % 3 / 1000}\n" for i in range(30)))
+        assert lines["data scale"][0] == "warn"
+        assert "x carries 100.0 % of the variance" in lines["data scale"][1]
 
     def test_another_order_than_agreed(self, kits: Path) -> None:
         lines = self.lines(kits, ROWS, "--features", "y, x")
@@ -361,7 +368,7 @@ class TestData:
 
     @pytest.mark.parametrize(
         ("content", "complaint"),
-        [("x,z\n1,1\n", "there is no column 'y'"), ("x,y\n1,nan\n", "not a finite number"), ("x,y\n1,\n", "missing")],
+        [("x,z\n1,1\n", "there is no column 'y'"), ("x,y\n1,nan\n", "the value is missing"), ("x,y\n1,\n", "missing")],
     )
     def test_unusable(self, kits: Path, content: str, complaint: str) -> None:
         lines = self.lines(kits, content)
@@ -410,7 +417,7 @@ def test_plain_output_of_a_failure(kits: Path) -> None:
     result = run(kits / "a")
     assert result.exit_code == 1
     assert [line for line in result.stdout.splitlines() if line.startswith("FAIL  server port")]
-    assert "1 of 14 checks failed, 2 warnings" in result.stdout.splitlines()[-1]
+    assert "1 of 18 checks failed, 2 warnings" in result.stdout.splitlines()[-1]
 
 
 def test_on_a_terminal_it_is_coloured_and_folds(kits: Path) -> None:

@@ -95,14 +95,14 @@ def cases(draw: st.DrawFn, least: int = 0) -> tuple[Case, int]:
     return honest(n, t, segments, asked, rows=rows, widths=widths, seed=draw(st.integers(0, 99))), most
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(cases(), st.integers(1, 9))
 def test_honest_uploads_always_pass(made: tuple[Case, int], piece: int) -> None:
     case, most = made
     assert case.check(piece=piece).liars(most) == ()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(cases(least=1), st.data())
 def test_up_to_a_liars_are_named_whatever_they_say(made: tuple[Case, int], data: st.DataObject) -> None:
     """Random values, one entry, one lane, a constant on all entries, or the same lie by all: exactly the liars are named."""
@@ -287,7 +287,7 @@ def by_trial(p: int, nodes: list[int], checks: list[int]) -> tuple[int, ...]:
     return ()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.sampled_from([11, *Field.of(2).primes]), st.integers(1, 7), st.data())
 def test_who_is_wrong_is_what_trying_all_sets_finds(p: int, count: int, data: st.DataObject) -> None:
     """Also where no set explains the checks: too many wrong values, a few checks that are off, or arbitrary ones."""
@@ -316,7 +316,7 @@ def test_honest_uploads_never_load_galois() -> None:
         "print('numba' in sys.modules, 'galois' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["True", "False"]
+    assert found.stdout.split() == ["False", "False"]
 
 
 def test_a_check_refuses_what_it_cannot_decide() -> None:

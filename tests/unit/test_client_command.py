@@ -81,6 +81,24 @@ def test_a_required_policy(kit: Path) -> None:
         start(kit, ROWS, "--require-policy")
 
 
+def test_rules_that_cannot_fit_are_told_before_joining(kit: Path) -> None:
+    (kit / "strict.toml").write_text("least_privacy = 2\n")
+    reason = r"policy\.toml does not allow this federation\.toml: least_privacy = 2, but privacy = 1"
+    with pytest.raises(ConfigError, match=f"^{reason}$"):
+        start(kit, ROWS, "--policy", str(kit / "strict.toml"))
+
+
+def test_columns_that_are_too_coarse_or_have_few_values_are_told_before_joining(
+    kit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "x1,x2\n" + "".join(f"{j % 2},{0.001 * j}\n" for j in range(8))
+    with pytest.raises(Joining):
+        start(kit, rows)
+    said = capsys.readouterr().err
+    assert "precision = 4 is too coarse for x2 (0.037): standard deviation" in said
+    assert "few distinct values: x1 (2); with masked uploads the server can compute" in said
+
+
 def test_the_log_names_the_features_in_the_agreed_order(kit: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "features  columns=x1,x2\n" in said(kit, capsys)
 

@@ -176,6 +176,13 @@ def test_a_number_of_features_or_their_names(
     assert federations.parse(federations.dumps(made), "") == made
 
 
+def test_relayed_clients_have_no_address(compose: Compose, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings(monkeypatch, RELAY="only")
+    made = compose.provision.wanted()
+    assert made.relay == "only"
+    assert {client.address for client in made.clients} == {""}
+
+
 @pytest.mark.parametrize(
     ("value", "uploads"), [(None, "sealed"), ("", "sealed"), ("masked", "masked"), ("open", "open")]
 )
@@ -189,6 +196,7 @@ def test_uploads_are_sealed_unless_the_settings_say_otherwise(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"RELAY": "maybe"}, "RELAY must be one of never, fallback, only, not 'maybe'; correct it in .env"),
         ({"UPLOADS": "hidden"}, "UPLOADS must be one of sealed, masked, open, not 'hidden'; correct it in .env"),
         (
             {"MAX_ROWS": "2000000"},

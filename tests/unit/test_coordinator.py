@@ -523,6 +523,36 @@ def test_an_upload_that_is_not_wanted(server: Server) -> None:
         server.give(Arrived("c0", named, 0, 8 * server.due(), bytes(8)))
 
 
+@pytest.mark.parametrize("uploads", ["masked", "open", "sealed"])
+def test_a_repeated_upload_under_another_name_is_refused(uploads: str) -> None:
+    """It counts for no other question, attempt, step or client; under its own name it is passed over."""
+    server = Server(4, (3, 4, 5, 5), uploads=uploads, seeding="random", dropouts=1)
+    server.begin_rounds()
+    me, [stranger] = server.responders()[0], set(range(4)) - set(server.responders())
+    parcel, (number, attempt), exchange = (
+        server.upload(),
+        server.attempt.name,
+        vars(server.attempt.exchange._exchanges[0]),
+    )
+    decoder = exchange["_decoders"][0] if uploads == "sealed" else exchange["_decoder"]
+    total = 8 * decoder.shape.layout.words
+
+    def send(client: int, kind: Kind = Kind.UPLOAD, name: bytes = parcel.name) -> None:
+        server.give(Arrived(f"c{client}", dataclasses.replace(parcel, kind=kind, name=name), 0, total, bytes(total)))
+
+    send(me)
+    others = [(number, attempt + 1), (number, attempt - 1), (number + 1, attempt), (number - 1, attempt)]
+    lies = [(me, Kind.UPLOAD, parcels.attempt_name(*one)) for one in others]
+    lies += [(me, kind, parcel.name + name) for kind in (Kind.UPLOAD, Kind.STEP) for name in (b"U\1", bytes(12))]
+    lies += [(stranger, kind, parcel.name) for kind in (Kind.UPLOAD, Kind.STEP)]
+    for lie in lies:
+        with unchanged(server.coordinator), pytest.raises((OutOfTurn, Malformed)):
+            send(*lie)
+    with unchanged(server.coordinator):
+        send(me)
+    assert f"c{me}" not in server.seen.missing
+
+
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -5.0, 1e300])
 def test_a_client_may_claim_any_time_to_compute(server: Server, seconds: float) -> None:
     server.begin_rounds()
@@ -846,7 +876,7 @@ def test_a_round_is_kept_with_the_answer_and_before_the_next_question_is_told(se
     work = server.take_work()
     assert work is not None
     effects = server.give(Worked(work.name, work.run(), seconds=0.1))
-    assert [one.key for one in effects.keep] == ["state", "record/000000001", "leakage"]
+    assert [one.key for one in effects.keep] == ["state/00000", "record/000000001", "leakage"]
 
 
 def test_a_restarted_server_goes_on_where_it_stood_and_repeats_no_attempt() -> None:

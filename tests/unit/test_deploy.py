@@ -64,6 +64,21 @@ def kubectl(*words: str | Path, cwd: Path) -> list[dict[str, Any]]:
 
 
 @needs_kubectl
+def test_a_client_that_only_dials_out_has_no_service_and_nothing_comes_in() -> None:
+    made = kubectl("kustomize", ".", cwd=ROOT / "deploy" / "kubernetes" / "client-dial-out")
+    by_kind = {one["kind"]: one for one in made}
+    assert "Service" not in by_kind
+    assert "ingress" not in by_kind["NetworkPolicy"]["spec"]
+    assert "Ingress" in by_kind["NetworkPolicy"]["spec"]["policyTypes"], "what is not allowed is denied"
+    (container,) = by_kind["Job"]["spec"]["template"]["spec"]["containers"]
+    assert not any("bind" in argument for argument in container["args"])
+    assert "ports" not in container
+    assert "--require-policy" in container["args"]
+    for one in made:
+        kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
+
+
+@needs_kubectl
 @pytest.mark.parametrize("party", PARTIES)
 def test_kustomize_renders_what_the_api_takes(party: str) -> None:
     made = kubectl("kustomize", ".", cwd=ROOT / "deploy" / "kubernetes" / party)

@@ -126,7 +126,7 @@ def test_a_disk_that_fails_stops_everything_and_nothing_leaves(error: Exception)
         scene.disk.gate.set()
         results = await asyncio.gather(*waiting, return_exceptions=True)
         assert all(isinstance(result, Unavailable) for result in results), results
-        with pytest.raises(Unavailable, match="cannot keep what it must on its disk"):
+        with pytest.raises(Unavailable, match="cannot write what it must to its disk"):
             await scene.driver.take(effects("c", keep=False))
         return scene
 

@@ -127,8 +127,8 @@ STRANGE = dataclasses.replace(FEDERATION, job=dataclasses.replace(FEDERATION.job
     [
         ({NameOID.COMMON_NAME: "zebra"}, "is not a client of trial"),
         ({NameOID.COMMON_NAME: "ca"}, "is not a client of trial"),
-        ({NameOID.ORGANIZATION_NAME: "other"}, "another federation than trial"),
-        ({NameOID.SERIAL_NUMBER: STRANGE.agreed().hex()}, "a enrolled with another federation.toml"),
+        ({NameOID.ORGANIZATION_NAME: "other"}, "another federation, not trial"),
+        ({NameOID.SERIAL_NUMBER: STRANGE.agreed().hex()}, "a enrolled with a different federation.toml"),
     ],
 )
 def test_requests_for_something_else(changed: dict[x509.ObjectIdentifier, str], complaint: str) -> None:
@@ -161,7 +161,7 @@ def test_a_request_must_prove_that_its_key_is_its_makers() -> None:
 
 
 def test_authorities_that_are_none(tmp_path: Path, authority: Path) -> None:
-    with pytest.raises(ConfigError, match="authority of another federation than another"):
+    with pytest.raises(ConfigError, match="is not the authority of another but of another federation"):
         authorities.load(authority, "another", lambda: "")
     with pytest.raises(ConfigError, match="not valid now"):
         authorities.load(authority, "trial", lambda: "", datetime.now(UTC) + timedelta(days=4000))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris, make_blobs
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -16,12 +19,14 @@ from secfc.kmeans import fixedpoint
 
 
 @pytest.mark.parametrize(
-    ("uploads", "membership"),
-    [("masked", "public"), ("open", "public"), pytest.param("masked", "private", marks=pytest.mark.slow)],
+    ("uploads", "membership", "reveal"),
+    [("masked", "public", True), ("open", "public", False), ("masked", "private", False)],
 )
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_passes_scikit_learns_estimator_checks(uploads: str, membership: str) -> None:
-    check_estimator(SecureKMeans(uploads=uploads, membership=membership))
+def test_passes_scikit_learns_estimator_checks(uploads: str, membership: str, reveal: bool) -> None:
+    starts = 1 if membership == "public" else 2
+    check_estimator(SecureKMeans(uploads=uploads, membership=membership, n_init=starts, reveal_centers=reveal))
 
 
 def test_equals_sklearn_from_the_same_start_on_separated_blobs() -> None:
@@ -45,13 +50,27 @@ def test_labels_do_not_depend_on_who_owns_a_row_or_on_the_code() -> None:
         assert other.inertia_ == base.inertia_
 
 
-@pytest.mark.parametrize("seeding", ["k-means++", "random", "separation"])
+@pytest.mark.parametrize("seeding", ["k-means++", "random", pytest.param("separation", marks=pytest.mark.slow)])
 def test_every_seeding_finds_separated_clusters_in_most_starts(seeding: str) -> None:
     X, truth = make_blobs(300, n_features=4, centers=[[-9] * 4, [0] * 4, [9] * 4], cluster_std=0.5, random_state=1)
     scores = [
-        adjusted_rand_score(truth, SecureKMeans(3, seeding=seeding, random_state=s).fit(X).labels_) for s in range(5)
+        adjusted_rand_score(truth, SecureKMeans(3, n_init=1, seeding=seeding, random_state=s).fit(X).labels_)
+        for s in range(5)
     ]
     assert max(scores) == 1.0
+
+
+def test_the_best_of_several_starts_is_taken() -> None:
+    """With n_init starts, of which the first is what n_init=1 gives; by default as many as a job has."""
+    X, _ = make_blobs(60, n_features=2, centers=6, cluster_std=1.0, random_state=5)
+    found = [SecureKMeans(6, n_init=n, seeding="random", random_state=0).fit(X).inertia_ for n in (1, 2, 4, "auto")]
+    assert found[0] > found[1] > found[2] == found[3]
+
+
+@pytest.mark.parametrize("n_init", [0, 201, 1.5, True, "many"])
+def test_wrong_numbers_of_starts(n_init: object) -> None:
+    with pytest.raises(InvalidInput, match="n_init must be 'auto' or a whole number from 1 to 200, not"):
+        SecureKMeans(2, n_init=n_init).fit(np.eye(4))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-9, 1.0, 1e12, 1e300])
@@ -103,3 +122,45 @@ def test_centres_are_revealed_on_request_only() -> None:
     )
     model.set_params(reveal_centers=False).fit(X)
     assert not hasattr(model, "cluster_centers_")
+
+
+def test_predict_is_the_nearest_centre_and_that_of_the_training_rows_their_label() -> None:
+    X, _ = make_blobs(300, n_features=4, centers=5, random_state=2)
+    model = SecureKMeans(5, random_state=0, reveal_centers=True).fit(X[:200])
+    np.testing.assert_array_equal(model.predict(X[:200]), model.labels_)
+    distances = np.linalg.norm(X[200:, None] - model.cluster_centers_, axis=2)
+    np.testing.assert_array_equal(model.predict(X[200:]), distances.argmin(axis=1))
+    np.testing.assert_allclose(model.transform(X[200:]), distances, atol=1e-4)
+    assert model.score(X[:200]) == pytest.approx(-model.inertia_)
+    assert model.score(X[200:]) == pytest.approx(-(distances.min(axis=1) ** 2).sum(), rel=1e-5)
+    far = model.predict(1000 * X[200:])  # beyond the bound that was taken from the rows of fit
+    distances = np.linalg.norm(1000 * X[200:, None] - model.cluster_centers_, axis=2)
+    np.testing.assert_array_equal(far, distances.argmin(axis=1))
+
+
+def test_rows_beyond_an_agreed_bound_are_refused_in_predict_too() -> None:
+    model = SecureKMeans(2, bound=2.0).fit([[0.0], [1.0], [2.0]])
+    with pytest.raises(DataError, match="row 1, column 1 is outside the agreed bound"):
+        model.predict([[3.0]])
+
+
+def test_transform_is_there_with_the_centres_only_and_names_its_columns() -> None:
+    frame = load_iris(as_frame=True).data
+    model = SecureKMeans(3, random_state=0).fit(frame)
+    assert not hasattr(model, "transform")
+    model.set_params(reveal_centers=True).set_output(transform="pandas").fit(frame)
+    out = model.transform(frame)
+    assert list(out.columns) == ["securekmeans0", "securekmeans1", "securekmeans2"]
+    assert out.to_numpy().argmin(axis=1).tolist() == model.labels_.tolist()
+    assert list(model.feature_names_in_) == list(frame.columns)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(frame[frame.columns[::-1]])
+
+
+def test_a_pickled_model_predicts_the_same() -> None:
+    X, _ = make_blobs(80, n_features=3, centers=3, random_state=6)
+    model = SecureKMeans(3, random_state=0).fit(X[:60])
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    with pytest.raises(NotFittedError):
+        clone(model).predict(X)

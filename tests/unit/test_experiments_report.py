@@ -36,7 +36,7 @@ def test_a_report_says_what_was_measured_and_what_was_not(tmp_path: Path) -> Non
     assert "45.6 ms" in page
     assert "321 ms" in page
     assert "fell to 0.50" in page
-    assert page.count("Not part of this run.") == 5
+    assert page.count("Not part of this run.") == 6
     assert "$" not in page
     assert sorted(path.name for path in (docs / "results").iterdir()) == ["figure1.png", "table1.png"]
 

@@ -17,6 +17,7 @@ from secfc.agreement import job, toml
 from secfc.agreement.federation import Federation, Party
 from secfc.agreement.job import Job
 from secfc.errors import ConfigError
+from secfc.pki import provision
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no bug
 GOOD = """
@@ -101,7 +102,7 @@ def test_ipv6_address_listens_on_ipv6_by_default() -> None:
     assert parse(GOOD.replace("coord.example", "[2001:db8::1]")).server.bind == "[::]:7000"
 
 
-@pytest.mark.parametrize("key", ["name", "k", "privacy", "max_rows", "features", "bound", "precision"])
+@pytest.mark.parametrize("key", ["name", "k", "privacy", "max_rows", "features", "bound"])
 def test_missing_key_is_named(key: str) -> None:
     lines = [line for line in GOOD.splitlines(keepends=True) if not line.startswith(f"{key} = ")]
     text = "".join(lines) + ('name = "b"' if key == "name" else "")
@@ -117,7 +118,16 @@ def test_missing_key_is_named(key: str) -> None:
         ("k = 3", "k = 0", "not 0"),
         ("k = 3", 'k = "3"', "not '3'"),
         ("k = 3", "k = 0x" + "f" * 6000, "not a huge number"),
-        ("k = 3", "k = [0x" + "f" * 6000 + "]", "not a list"),
+        (
+            "k = 3",
+            "k = [0x" + "f" * 6000 + "]",
+            "k: must hold whole numbers from 1 to 2147483647; a huge number is not one",
+        ),
+        ("k = 3", "k = []", "k: must be a list of whole numbers, not an empty one"),
+        ("k = 3", "k = [2, 3, 2]", "k: 2 is listed twice; name each once"),
+        ("k = 3", "k = [2, true]", "k: must hold whole numbers from 1 to 2147483647; true is not one"),
+        ("k = 3", "k = 3\nstarts = 0", "starts: must be a whole number from 1 to 200, not 0"),
+        ("k = 3", "k = [3, 4]\nstarts = 101", "2 values of k with 101 starts each make 202 runs, and 200 are possible"),
         ("k = 3", "k = 1979-05-27", "not a date or time"),
         ("privacy = 1", "privacy = 1\ndropouts = -1", "dropouts: must be a whole number from 0"),
         ("k = 3", "k = 3\nsegments = 0", "segments: must be a whole number from 1"),
@@ -137,7 +147,7 @@ def test_missing_key_is_named(key: str) -> None:
         (
             "privacy = 1",
             "zzzzzz = 1",
-            "unknown key 'zzzzzz'; known keys are name, privacy, dropouts, liars, uploads, job,",
+            "unknown key 'zzzzzz'; known keys are name, privacy, dropouts, liars, uploads, relay, job,",
         ),
         ("k = 3", "zzzzzz = 1", "[job] unknown key 'zzzzzz'; known keys are k, features,"),
         ("k = 3", "k = 3\nmax_row = 1", "[job] unknown key 'max_row'; did you mean \"max_rows\"?"),
@@ -151,7 +161,7 @@ def test_missing_key_is_named(key: str) -> None:
         ("precision = 10", "precision = 61", "precision: must be a whole number from -60 to 60"),
         ("precision = 10", "precision = -61", "precision: must"),
         ("features = 4", "features = 0", "features: must be a whole number from 1"),
-        ("features = 4", "features = []", "features: is an empty list"),
+        ("features = 4", "features = []", "features: is empty"),
         ("features = 4", 'features = ["x", "x"]', "'x' is listed twice"),
         ("features = 4", 'features = ["x", 3]', "features: must hold non-empty strings"),
         ("features = 4", 'features = ["x\\u007f"]', "without control characters"),
@@ -455,3 +465,88 @@ toml_values = st.recursive(
 @given(st.sampled_from([line for line in GOOD.splitlines() if "=" in line]), toml_values)
 def test_parse_of_any_type_anywhere_fails_cleanly(line: str, value: str) -> None:
     only_config_error(GOOD.replace(line, f"{line.partition('=')[0]}= {value}", 1))
+
+
+def test_several_k_and_starts() -> None:
+    """All starts of the first k, then those of the next; four starts unless the file says otherwise."""
+    assert federations.parse(GOOD, "f").job.runs == (3,) * 4
+    several = federations.parse(GOOD.replace("k = 3", "k = [3, 5, 2]\nstarts = 2"), "f").job
+    assert (several.k, several.ks, several.runs) == (3, (3, 5, 2), (3, 3, 5, 5, 2, 2))
+    assert job.parse(job.dumps(several), "f") == several
+    alone = federations.parse(GOOD.replace("k = 3", "k = [3]\nstarts = 1"), "f").job
+    assert alone == federations.parse(GOOD.replace("k = 3", "k = 3\nstarts = 1"), "f").job
+    digests = {one.digest() for one in (several, alone, federations.parse(GOOD, "f").job)}
+    assert len(digests) == 3
+
+
+FEATURES = 'features = { age = { range = [0, 120] }, sex = { levels = ["f", "m"] }, "a b" = { range = [-1, 0.5] } }'
+
+
+def test_features_with_what_is_agreed_about_each() -> None:
+    text = GOOD.replace("features = 4", FEATURES).replace("bound = 8.0\n", "").replace("precision = 10\n", "")
+    job = parse(text).job
+    assert (job.features, job.scale, job.bound, job.precision) == (4, "range", 1.0, 16)
+    assert job.feature_names == ("age", "sex=f", "sex=m", "a b")
+    assert job.spread == ((60.0, 60.0), (0.0, 1.0), (0.0, 1.0), (-0.25, 0.75))
+    assert parse(federations.dumps(parse(text))) == parse(text)
+    plain = parse(text.replace("[job]", '[job]\nscale = "none"')).job
+    assert (plain.bound, plain.precision, plain.spread) == (120.0, 9, ())
+    assert plain.digest() != job.digest()
+
+
+@pytest.mark.parametrize(
+    ("features", "complaint"),
+    [
+        ("{ age = { range = [120, 0] } }", "two finite numbers"),
+        ("{ age = { range = [0, inf] } }", "two finite numbers"),
+        ("{ age = { rang = [0, 1] } }", 'did you mean "range"'),
+        ('{ sex = { levels = ["f"] } }', "2 to 1000 texts"),
+        ('{ sex = { levels = ["f", "f"] } }', "listed twice"),
+        ('{ sex = { levels = ["f", "m"], range = [0, 1] } }', "leave out one"),
+        ('{ a = { levels = ["b", "c"] }, "a=b" = {} }', "two columns"),
+        ("{ age = 3 }", "must be a table"),
+        ("{}", "is empty"),
+        ('["a"]\nscale = "range"', "needs a range for every feature"),
+        ('{ age = {} }\nmissing = "mean"', '"mean" needs a range'),
+    ],
+)
+def test_what_cannot_be_agreed_about_features(features: str, complaint: str) -> None:
+    assert complaint in refused(GOOD.replace("features = 4", f"features = {features}"))
+
+
+WITHOUT = GOOD.replace('address = "a.example:7001"\n', "", 1)
+
+
+class TestRelay:
+    """Clients that only dial out, and whether the server carries what clients say to each other."""
+
+    def test_by_default_only_where_a_client_has_no_address(self) -> None:
+        assert federations.parse(GOOD, "federation.toml").relay == "never"
+        assert federations.parse(WITHOUT, "federation.toml").relay == "fallback"
+
+    def test_who_is_dialled(self) -> None:
+        mixed = federations.parse(WITHOUT, "federation.toml")
+        assert [mixed.dialled(name) for name in ("server", "a", "b")] == [True, False, True]
+        only = federations.parse('relay = "only"\n' + GOOD, "federation.toml")
+        assert [only.dialled(name) for name in ("server", "a", "b")] == [True, False, False]
+
+    def test_it_is_written_and_read_back(self) -> None:
+        made = federations.parse(WITHOUT, "federation.toml")
+        assert federations.parse(federations.dumps(made), "again") == made
+        assert made.client("a").address == made.client("a").bind == ""
+
+    def test_the_parties_agree_on_it(self) -> None:
+        texts = [f'relay = "{relay}"\n{GOOD}' for relay in federations.RELAYS]
+        assert len({federations.parse(text, "federation.toml").agreed() for text in texts}) == 3
+
+    def test_never_needs_addresses(self) -> None:
+        complaint = refused('relay = "never"\n' + WITHOUT)
+        assert '"never" needs an address for every client, and a has none' in complaint
+
+    @pytest.mark.parametrize("line", ['bind = "0.0.0.0:7001"', 'names = ["a.example"]'])
+    def test_who_is_not_dialled_neither_listens_nor_has_host_names(self, line: str) -> None:
+        assert "only dials out" in refused(WITHOUT.replace('name = "a"', f'name = "a"\n{line}'))
+
+    def test_its_certificate_names_the_party_and_no_host(self) -> None:
+        made = federations.parse(WITHOUT, "federation.toml")
+        assert provision.subject_names(made.name, made.client("a")) == ("a.trial.secfc.internal",)

@@ -43,7 +43,7 @@ def ask(number: int, labels: Labels, columns: Sequence[int] | None = None, attem
 def admit(one: Guard, request: RoundRequest, labels: Labels) -> None:
     """As a client does: examine, count on a thread, admit."""
     with unchanged(one):
-        admission = one.examine(request, labels)
+        admission = one.examine(request, {0: labels})
     if admission is not None:
         one.admit(admission, admission.count())
 

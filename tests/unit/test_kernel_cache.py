@@ -10,10 +10,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 
 import secfc
@@ -27,121 +28,173 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "shipped" / "secfc_0123"
-    folder.mkdir(parents=True)
-    (folder / "one.nbi").write_bytes(b"index")
-    monkeypatch.setenv(kernels.SHIPPED, str(tmp_path / "shipped"))
-    monkeypatch.setenv("NUMBA_CACHE_DIR", "")  # so that it is put back afterwards
-    monkeypatch.delenv("NUMBA_CACHE_DIR")
-    return folder.parent
-
-
-def test_a_private_copy(shipped: Path) -> None:
-    kernels._use_shipped()
-    copy = Path(os.environ["NUMBA_CACHE_DIR"])
-    assert copy != shipped
-    assert (copy / "secfc_0123" / "one.nbi").read_bytes() == b"index"
-    assert copy.parent.stat().st_mode & 0o077 == 0
-    assert os.access(copy, os.W_OK)
-
-
-def test_a_chosen_cache_is_kept(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", "/chosen")
-    kernels._use_shipped()
-    assert os.environ["NUMBA_CACHE_DIR"] == "/chosen"
-
-
-def test_a_folder_that_is_not_there(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(kernels.SHIPPED, str(shipped / "missing"))
-    kernels._use_shipped()
-    assert "NUMBA_CACHE_DIR" not in os.environ
-
-
-def test_shipped_kernels_that_cannot_be_copied(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> NoReturn:
-        raise shutil.Error([("a", "b", "no space")])
-
-    monkeypatch.setattr(shutil, "copytree", full)
-    kernels._use_shipped()
-    assert "NUMBA_CACHE_DIR" not in os.environ
-
-
-# --- nowhere to write -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What the log says, with its fields; afterwards kernels are kept as before."""
+def said() -> Iterator[list[str]]:
+    """What the log says, with its fields."""
     lines: list[str] = []
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(f"{record.getMessage()} {getattr(record, 'fields', {})}")
 
-    monkeypatch.setattr(kernels, "kept", True)
     handler = Handler()
     kernels.log.addHandler(handler)
+    level = kernels.log.level
+    kernels.log.setLevel(logging.INFO)
     yield lines
+    kernels.log.setLevel(level)
     kernels.log.removeHandler(handler)
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (RuntimeError("cannot cache function 'f': no locator available"), "no folder of this user's can be written"),
-        (OSError(28, "No space left on device"), "No space left on device"),
-    ],
-)
-def test_without_a_place_they_are_compiled_for_this_process(
-    said: list[str], error: Exception, words: str, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def code() -> tuple[list[Any], bytes]:
+    """What was compiled on this machine."""
+    kernels.warm()
+    found = [kernels._read(folder / f"kernels-{kernels._key()}.bin") for folder in kernels._folders()]
+    return next(one for one in found if one is not None)
+
+
+@pytest.fixture
+def compiling(monkeypatch: pytest.MonkeyPatch, code: tuple[list[Any], bytes]) -> list[int]:
+    """Compiles nothing, but counts how often it would have."""
+    times: list[int] = []
+
+    class Compiler:
+        @staticmethod
+        def compile_all() -> tuple[list[Any], bytes]:
+            times.append(1)
+            return code
+
+    monkeypatch.setitem(sys.modules, "secfc.coding._compiling", Compiler)
+    return times
+
+
+def test_compiled_once_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiling: list[int], said: list[str]
 ) -> None:
-    tries: list[bool] = []
+    monkeypatch.setenv(kernels.FOLDER, str(tmp_path / "new" / "folder"))
+    first, second = kernels._load(), kernels._load()
+    assert first.keys() == second.keys()
+    assert len(compiling) == 1
+    assert [line.split(" {")[0] for line in said] == [
+        "compiling kernels for this machine, once; this takes 15 seconds to a minute",
+        "kernels are compiled",
+    ]
 
-    def compiled(*_: str) -> None:
-        tries.append(kernels.kept)
-        if kernels.kept:
-            raise error
 
-    monkeypatch.setattr(kernels, "_import", compiled)
+def test_a_read_only_folder_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiling: list[int], said: list[str]
+) -> None:
+    monkeypatch.setenv(kernels.FOLDER, str(tmp_path))
     kernels._load()
-    assert tries == [True, False]
-    assert len(said) == 1
-    assert "every start compiles them again" in said[0]
-    assert words in said[0]
-    assert "set NUMBA_CACHE_DIR" in said[0]
+    tmp_path.chmod(0o555)
+    said.clear()
+    kernels._load()
+    tmp_path.chmod(0o755)
+    assert (len(compiling), said) == (1, [])
 
 
-def test_another_error_is_not_hidden(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: str) -> NoReturn:
-        raise RuntimeError("LLVM is broken")
+@pytest.mark.parametrize("spoil", [lambda whole: whole[:-1], lambda whole: whole[:-1] + b"?", lambda _: b""])
+def test_what_is_not_whole_is_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiling: list[int], spoil: Callable[[bytes], bytes]
+) -> None:
+    """A file cut off by a full disk must not be run."""
+    monkeypatch.setenv(kernels.FOLDER, str(tmp_path))
+    kernels._load()
+    (path,) = tmp_path.glob("kernels-*.bin")
+    path.write_bytes(spoil(path.read_bytes()))
+    kernels._load()
+    kernels._load()
+    assert len(compiling) == 2
 
-    monkeypatch.setattr(kernels, "_import", broken)
+
+def test_another_processor_or_source_is_compiled_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = kernels._key()
+    monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
+    generic = kernels._key()
+    for path in Path(kernels.__file__).parent.glob("_*.py"):
+        shutil.copy(path, tmp_path)
+    monkeypatch.setattr(kernels, "_SOURCES", tmp_path)
+    assert kernels._key() == generic
+    with (tmp_path / "_kernels.py").open("a") as file:
+        file.write("# changed")
+    assert len({before, generic, kernels._key()}) == 3
+
+
+def test_without_a_place_they_are_compiled_for_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiling: list[int], said: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(kernels.FOLDER, str(tmp_path / "file" / "folder"))
+    assert "nearest" in kernels._load()
+    assert "every start compiles them again" in said[-1]
+    assert "Not a directory" in said[-1]
+    assert "set SECFC_KERNELS" in said[-1]
+
+
+def test_another_error_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        @staticmethod
+        def compile_all() -> NoReturn:
+            raise RuntimeError("LLVM is broken")
+
+    monkeypatch.setenv(kernels.FOLDER, str(tmp_path))
+    monkeypatch.setitem(sys.modules, "secfc.coding._compiling", Broken)
     with pytest.raises(RuntimeError, match="LLVM"):
         kernels._load()
 
 
-def test_threads_do_not_load_them_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads importing the same modules have been seen waiting for each other for ever."""
-    inside, most, barrier = [], [0], threading.Barrier(4)
+def test_threads_load_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, barrier = [], threading.Barrier(4)
 
-    def compiled(*_: str) -> None:
-        inside.append(1)
-        most[0] = max(most[0], len(inside))
+    def load() -> dict[str, Any]:
+        times.append(1)
         time.sleep(0.005)
-        inside.pop()
+        return {"nearest": times}
 
     def first_use() -> None:
         barrier.wait(10)
-        kernels.__getattr__("nearest")
+        kernels.warm()
 
-    monkeypatch.setattr(kernels, "_import", compiled)
+    monkeypatch.setattr(kernels, "_loaded", {})
+    monkeypatch.setattr(kernels, "_load", load)
     threads = [threading.Thread(target=first_use) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert most == [1]
+    assert times == [1]
+
+
+# --- what they take -------------------------------------------------------------------------------------------------------
+
+
+def test_they_refuse_what_they_were_not_compiled_for() -> None:
+    """They get addresses: another type or layout would be read as what it is not."""
+    values, frozen = np.zeros((3, 4)), np.zeros((3, 4))
+    frozen.flags.writeable = False
+    for wrong in (values.astype(np.float32), values[0], frozen, values.tolist(), values.astype(">f8"), None):
+        with pytest.raises(TypeError, match="no version of kernel balance takes"):
+            kernels.balance(wrong, 7.0)
+    with pytest.raises(TypeError, match="balance"):
+        kernels.balance(values)
+    with pytest.raises(TypeError):
+        kernels.balance(values, "seven")
+    with pytest.raises(TypeError, match="pack"):
+        kernels.pack(np.zeros(6, np.uint32)[::2], np.zeros(1, np.uint64))
+    with pytest.raises(AttributeError):
+        _ = kernels.no_such_kernel
+
+
+def test_layouts_and_read_only_words() -> None:
+    whole = np.arange(24.0).reshape(4, 6)
+    part = whole[::2, ::3]  # not contiguous: the other version
+    kernels.balance(part, 7.0)
+    assert whole[0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert part.tolist() == [[0.0, 3.0], [-2.0, 1.0]]
+    received = np.frombuffer((5 | 6 << 21).to_bytes(8, "little"), np.uint64)
+    flat = np.empty(2, np.uint32)
+    kernels.unpack(received, flat)
+    assert flat.tolist() == [5, 6]
 
 
 @pytest.fixture
@@ -170,7 +223,8 @@ logs.configure("text", False)
 kernels.warm()
 values = np.array([[5.0, -5.0]])
 kernels.balance(values, 7.0)
-print(secfc.__file__, kernels.kept, values.tolist())
+from secfc.privacy import checking
+print(secfc.__file__, values.tolist(), checking.located(101, [1, 2, 3, 4], [3, 6]))
 """
     become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if os.geteuid() == 0 else []
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONPATH": str(installed)}
@@ -185,26 +239,20 @@ print(secfc.__file__, kernels.kept, values.tolist())
     )
     assert (done.returncode, done.stdout.split(maxsplit=1)) == (
         0,
-        [str(installed / "secfc" / "__init__.py"), "False [[-2.0, 2.0]]\n"],
+        [str(installed / "secfc" / "__init__.py"), "[[-2.0, 2.0]] (1,)\n"],
     ), done.stderr
-    warning, compiling, compiled = done.stderr.splitlines()
-    assert "warning: compiled kernels cannot be kept" in warning
-    assert "compiling kernels for this machine, for this process" in compiling
+    compiling, compiled, warning = done.stderr.splitlines()
+    assert "compiling kernels for this machine" in compiling
     assert "kernels are compiled" in compiled
+    assert "warning: compiled kernels cannot be kept" in warning
 
 
-@pytest.mark.slow
-def test_the_first_start_says_that_it_compiles_and_the_second_loads(tmp_path: Path) -> None:
-    code = 'from secfc import logs; from secfc.coding import kernels; logs.configure("text", False); kernels.warm()'
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    call = [sys.executable, "-c", code]
-    first, second = (
-        subprocess.run(call, env=environment, capture_output=True, text=True, timeout=300, check=True).stderr
-        for _ in range(2)
-    )
-    assert "compiling kernels for this machine, once" in first
-    assert "kernels are compiled" in first
-    assert second == ""
+def test_a_start_needs_no_numba() -> None:
+    """It takes longer to import than a small job to run."""
+    kernels.warm()
+    code = "import sys; from secfc.coding import kernels; kernels.warm(); print('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 # --- when they are compiled -----------------------------------------------------------------------------------------------
@@ -216,7 +264,7 @@ class Compiling(Exception):
 
 @pytest.fixture
 def kits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    def compiling(**_: bool) -> NoReturn:
+    def compiling() -> NoReturn:
         raise Compiling
 
     def too_early(*_: object, **__: object) -> NoReturn:

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from secfc.errors import WrongSender
+from secfc.framing import framed
 from secfc.privacy import keys, masks
 
 P = 2**255 - 19
@@ -29,6 +32,13 @@ class Trio:
         publics = [own.public_key().public_bytes_raw() for own in self.privates]
         self.parties = list(zip(names, [*publics[:2], last or publics[2]], strict=True))
         self.pairs = [keys.pair_keys(own, session, self.parties, j) for j, own in enumerate(self.privates)]
+
+
+@pytest.mark.parametrize("session", [b"", b"s", SESSION, b"s" * 65])
+def test_keys_are_those_of_hkdf(session: bytes) -> None:
+    info = framed(b"secfc/v1/purpose", session, b"bound")
+    wanted = HKDF(SHA256(), length=32, salt=session, info=info).derive(b"secret")
+    assert keys.derive(b"secret", session, b"purpose", b"bound") == wanted
 
 
 def test_both_ends_have_the_same_key_and_no_other_pair_has_it() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from secfc.agreement import federation as federations
 from secfc.errors import ConfigError, WrongSender
-from secfc.pki import kit
+from secfc.pki import certificates, kit
 from secfc.pki.kit import Kit
 from secfc.pki.provision import (
     Authority,
@@ -69,7 +69,7 @@ def folder(kits: Path, tmp_path: Path) -> Path:
 def authority(kits: Path) -> Authority:
     key = serialization.load_pem_private_key((kits / "ca" / "ca.key").read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
-    ca = kit.parse_certificate((kits / "ca" / "ca.pem").read_bytes(), "ca.pem")
+    ca = certificates.parse_certificate((kits / "ca" / "ca.pem").read_bytes(), "ca.pem")
     return Authority(ca, key)
 
 
@@ -169,8 +169,8 @@ def test_other_authority_of_the_same_name(folder: Path) -> None:
 
 def test_a_leaf_is_no_authority(folder: Path, kits: Path) -> None:
     """b may not make a certificate for a, although b's own certificate is good."""
-    key = kit.parse_key((kits / "b" / "key.pem").read_bytes(), "key.pem")
-    leaf = kit.parse_certificate((kits / "b" / "cert.pem").read_bytes(), "cert.pem")
+    key = certificates.parse_key((kits / "b" / "key.pem").read_bytes(), "key.pem")
+    leaf = certificates.parse_certificate((kits / "b" / "cert.pem").read_bytes(), "cert.pem")
     reissue(folder, Authority(leaf, key))
     assert set(failed(folder)) == {"chain"}
     shutil.copy(kits / "b" / "cert.pem", folder / "ca.pem")
@@ -253,8 +253,8 @@ def test_signature(kits: Path) -> None:
 
 def test_certificate_of_a_stranger(kits: Path, folder: Path) -> None:
     reissue(folder, make_authority("trial", days=30, now=NOW))
-    key = kit.parse_key((folder / "key.pem").read_bytes(), "key.pem")
-    signature = key.sign(b"message", kit._ECDSA)
+    key = certificates.parse_key((folder / "key.pem").read_bytes(), "key.pem")
+    signature = key.sign(b"message", certificates.ECDSA)
     with pytest.raises(WrongSender, match="not signed by this federation's authority"):
         verify(
             kits,
@@ -294,7 +294,7 @@ def test_a_certificate_has_no_second_encoding(kits: Path) -> None:
 def test_damaged_certificates_are_refused(kits: Path, data: st.DataObject) -> None:
     """One byte of the DER changed: parsers get further than with arbitrary bytes, and none gets through."""
     a = kit.load(kits / "a")
-    leaf = kit.parse_certificate(a.certificate_pem, "cert.pem")
+    leaf = certificates.parse_certificate(a.certificate_pem, "cert.pem")
     der = bytearray(leaf.public_bytes(serialization.Encoding.DER))
     place = data.draw(st.integers(0, len(der) - 1))
     der[place] ^= data.draw(st.integers(1, 255))
@@ -307,4 +307,4 @@ def test_damaged_certificates_are_refused(kits: Path, data: st.DataObject) -> No
 @given(st.binary(max_size=300))
 def test_peek_of_anything(der: bytes) -> None:
     with pytest.raises(ConfigError):
-        kit.peek(der)
+        certificates.peek(der)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import platform
 import resource
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from unittest import mock
@@ -158,3 +161,33 @@ def test_a_caller_is_told_to_try_again_where_descriptors_are_short(kits: Path) -
         assert isinstance(rpc.error_of(caught.value, "the server"), Unavailable)
 
     asyncio.run(scene())
+
+
+FAULTS = """
+import resource
+from secfc import limits
+def use():
+    for _ in range(20):
+        [bytes(bytearray(1 << 20)) for _ in range(8)]
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    use()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults(), end=" ")
+limits.keep_memory()
+use()
+print(faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told")
+def test_freed_memory_is_used_again() -> None:
+    """Twenty times eight buffers of 1 MiB are 40,960 pages and as many again: they are faulted in once, not every time."""
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True, env=_plain())
+    before, after = map(int, done.stdout.split())
+    assert after < 2000 < before
+
+
+def _plain() -> dict[str, str]:
+    """Without settings of the allocator's own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUNABLES"))}

@@ -7,9 +7,10 @@ import random
 import pytest
 
 from secfc.errors import Malformed, OutOfTurn, SecfcError, Unavailable, WrongSender
+from secfc.net import exchange
 from secfc.protocol import messages
 from secfc.protocol.effects import Effects, Send
-from secfc.protocol.outbox import BULK_AT_ONCE, FIRST_PAUSE, LONGEST_PAUSE, Outbox
+from secfc.protocol.outbox import AT_ONCE, BULK_AT_ONCE, FIRST_PAUSE, LONGEST_PAUSE, Outbox
 from secfc.protocol.parcels import Kind, Parcel, Whole
 
 DONE = Send("server", messages.Done())
@@ -196,3 +197,15 @@ def test_an_upload_found_malformed_after_it_was_given_up_is_still_told(outbox: O
     assert outbox.unsent(upload, OutOfTurn("over"), False, 1.0) is None
     assert outbox.unsent(upload, wrong, False, 1.0) is wrong
     assert outbox.unsent(parcel(), wrong, False, 1.0) is None, "another client may have been right to refuse it"
+
+
+def test_no_more_messages_are_under_way_to_one_receiver_than_it_serves(outbox: Outbox) -> None:
+    """Many runs have much to say at once; what is one too many would only be asked to come later."""
+    sends = [parcel(name=bytes([number])) for number in range(AT_ONCE + 3)]
+    for send in sends:
+        outbox.post(send, 0.0)
+    outbox.post(parcel("c"), 0.0)
+    assert due(outbox, 0.0) == [*sends[:AT_ONCE], parcel("c")]
+    outbox.sent(sends[4])
+    assert due(outbox, 0.0) == [sends[AT_ONCE]]
+    assert AT_ONCE < exchange.AT_ONCE

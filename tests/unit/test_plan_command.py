@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from secfc import exits
 from secfc.agreement import costs, plan
 from secfc.agreement.federation import dumps
+from secfc.agreement.job import STARTS
 from secfc.commands.plan import count, size
 from secfc_client.cli import group
 from tests.parties import make_federation
@@ -60,8 +61,10 @@ def test_the_json_is_the_plan() -> None:
         *("--bound", "8", "--precision", "10", "--dropouts", "1", "--segments", "3"),
     )
     made = plan.make(wishes)
-    sealed = costs.sealed(made) | {"guards": made.guards()}
-    expected = made.parameters() | {"cost": costs.of(made), "sealed": sealed, "warnings": found["warnings"]}
+    runs = [16] * STARTS
+    sealed = costs.sealed_runs(made, runs) | {"guards": made.guards()}
+    expected = made.parameters() | {"cost": costs.of(made, runs), "sealed": sealed, "warnings": found["warnings"]}
+    expected["runs"] = runs
     assert found == json.loads(json.dumps(expected))
     assert (found["segments"], found["responders"], found["segment_length"]) == (3, 15, 34)
 
@@ -78,7 +81,7 @@ def test_defaults_are_the_ones_of_the_help() -> None:
 
 
 def test_the_table_says_what_the_json_says() -> None:
-    code, result = run("-n", "16", "-t", "5", "--segments", "3", "--uploads", "masked")
+    code, result = run("-n", "16", "-t", "5", "--segments", "3", "--uploads", "masked", "--starts", "1")
     assert code == 0
     made = plan.make(plan.Wishes(16, 5, 8, 100, 10_000, 1.0, 12, segments=3))
     for words in (
@@ -101,12 +104,12 @@ def test_the_table_says_what_the_json_says() -> None:
 
 
 def test_sealed_rounds_are_in_the_tables() -> None:
-    code, result = run("-n", "16", "-t", "5", "-k", "16", "--segments", "3")
+    code, result = run("-n", "16", "-t", "5", "-k", "16", "--segments", "3", "--starts", "1")
     assert code == 0
     made = plan.make(plan.Wishes(16, 5, 16, 100, 10_000, 1.0, 12, segments=3, uploads="sealed"))
     first, usual = (costs.sealed(made)[name] for name in ("first_round", "usual_round"))
     for words in (
-        "the server gets assignments; with one committee member, distances",
+        "with one committee member the server gets distances; alone, assignments",
         "6 clients",
         "2·⌊m²/4⌋²·d·(2η)² < Q",
         *made.guards().values(),
@@ -143,7 +146,8 @@ def test_a_federation_file(tmp_path: Path) -> None:
     path.write_text(dumps(agreed), encoding="utf-8")
     found = parameters(str(path))
     made = plan.of(agreed)
-    assert found == json.loads(json.dumps(made.parameters() | {"cost": costs.of(made), "warnings": found["warnings"]}))
+    expected = made.parameters() | {"cost": costs.of(made), "warnings": found["warnings"], "runs": [4]}
+    assert found == json.loads(json.dumps(expected))
     assert (found["clients"], found["clusters"], found["max_rows"]) == (5, 4, 77)
     code, result = run(str(path))
     assert code == 0
@@ -157,6 +161,8 @@ def test_a_federation_file(tmp_path: Path) -> None:
         (("-n", "4", "-t", "2"), "n = 4, t = 2 needs 2t+2ℓ−1 = 5 clients; use t = 1 or 5 clients"),
         (("-n", "0"), "clients must be a whole number of at least 1, not 0"),
         (("-n", "5", "-k", "0"), "clusters must be a whole number of at least 1, not 0"),
+        (("-n", "5", "-k", "4,0"), "--clusters must be a whole number of at least 1, not 0"),
+        (("-n", "5", "-k", "4,-2"), "--clusters must be a whole number of at least 1, not -2"),
         (("-n", "5", "-t", "0"), "sealed uploads need privacy >= 1; use privacy = 1 or uploads = 'open'"),
         (("-n", "5", "-t", "0", "--uploads", "masked"), "masked uploads need privacy >= 1"),
         (
@@ -185,7 +191,14 @@ def test_errors_are_one_line_and_exit_code_2(
 
 
 @pytest.mark.parametrize(
-    "arguments", [("-n", "many"), ("-n", "5", "--uploads", "secret"), ("--nonsense",), ("a.toml", "b.toml")]
+    "arguments",
+    [
+        ("-n", "many"),
+        ("-n", "5", "--starts", "201"),
+        ("-n", "5", "--uploads", "secret"),
+        ("--nonsense",),
+        ("a.toml", "b.toml"),
+    ],
 )
 def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     code, _ = run(*arguments)
@@ -270,3 +283,22 @@ def test_it_says_what_the_uploads_give_away(uploads: str, words: str, tmp_path: 
     assert words in result.stderr
     (told,) = parameters(str(tmp_path / "federation.toml"))["warnings"]  # type: ignore[misc]
     assert words in told
+
+
+def test_runs_side_by_side_cost_their_sum() -> None:
+    alone = {k: parameters("-n", "5", "-k", str(k), "--starts", "1", "--uploads", "masked")["cost"] for k in (3, 5)}
+    found = parameters("-n", "5", "-k", "5,3", "--starts", "2", "--uploads", "masked")
+    assert (found["runs"], found["clusters"]) == ([5, 5, 3, 3], 5)
+    for what in ("round_bytes_per_client", "round_bytes_server", "seeding_bytes_per_client"):
+        assert found["cost"][what] == 2 * (alone[3][what] + alone[5][what])
+    assert found["cost"]["sharing_bytes_per_client"] == alone[5]["sharing_bytes_per_client"], "shared once"
+    _, shown = run("-n", "5", "-k", "5,3", "--starts", "2")
+    assert "k = 5, 3, side by side from one sharing" in shown.stdout
+    assert "while all 4 runs move" in shown.stdout
+
+
+@pytest.mark.parametrize(("k", "words"), [("3,x", "must be a whole number"), ("3,3", "names a number twice")])
+def test_wrong_lists_of_k(k: str, words: str) -> None:
+    code, result = run("-n", "5", "-k", k)
+    assert code == 2
+    assert words in str(result.exception)

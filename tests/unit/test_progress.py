@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from secfc_server import result
-from secfc_server.progress import REMIND_SECONDS, Monitor, line
+from secfc_server.progress import REMIND_SECONDS, Monitor, line, rounds_left
 from tests.unit.test_coordinator import DEADLINES, Server
 
 
@@ -93,3 +93,21 @@ def test_a_job_that_converged_does_not_warn(caplog: pytest.LogCaptureFixture) ->
     server.finish()
     Monitor(server.seen).look(server.seen, server.now)
     assert [record for record in caplog.records if record.levelno == logging.WARNING] == []
+
+
+def test_the_moving_line_fits_80_columns_and_says_what_matters_first() -> None:
+    server = Server(3, (3, 4, 5))
+    server.begin_rounds()
+    while not server.seen.over:
+        assert len(line(server.seen)) <= 78
+        if any(record.step != "seed" for record in server.seen.records):
+            assert "rows changed cluster" in line(server.seen)
+        server.finish_round()
+
+
+@pytest.mark.parametrize(
+    ("moved", "left"),
+    [([], None), ([9, 3], None), ([16, 8, 4], 3), ([100, 10, 1], 1), ([4, 5, 6], None), ([3, 1, 0], None)],
+)
+def test_how_many_rounds_are_left_is_guessed_from_how_fast_rows_settle(moved: list[int], left: int | None) -> None:
+    assert rounds_left(moved) == left

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 
 from secfc.errors import ConfigError, Unavailable, WrongSender
 from secfc.pki import authority as authorities
-from secfc.pki import kit, pins, provision, signedroster
+from secfc.pki import certificates, kit, pins, provision, signedroster
 from secfc.pki.kit import Kit
 from secfc.pki.pins import Pins
 from secfc.pki.provision import Authority
@@ -66,7 +66,7 @@ def introduction(own: Kit) -> messages.Introduction:
 
 
 def der(own: Kit) -> bytes:
-    return kit.parse_certificate(own.certificate_pem, "x").public_bytes(serialization.Encoding.DER)
+    return certificates.parse_certificate(own.certificate_pem, "x").public_bytes(serialization.Encoding.DER)
 
 
 # --- what is in force ------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_two_rosters_of_one_version_are_noticed(kits: Path, tmp_path: Path) -> N
     (kits / "ca" / ROSTER).write_bytes(backup)
     revoke(kits, "server")
     hand_out(kits, "a")
-    with pytest.raises(ConfigError, match="two different rosters of version 2"):
+    with pytest.raises(ConfigError, match="two different rosters claim to be version 2"):
         kit.load(kits / "a").pins.remember(tmp_path / "state")
 
 
@@ -244,7 +244,9 @@ def test_only_the_authority_signs(kits: Path, tmp_path: Path) -> None:
     whole = json.loads((kits / "ca" / ROSTER).read_bytes())
     forged = [
         (rival / ROSTER).read_bytes(),
-        signedroster.dump(read(kits, (kits / "ca" / ROSTER).read_bytes()), kit.parse_key(_key(kits / "b"), "key.pem")),
+        signedroster.dump(
+            read(kits, (kits / "ca" / ROSTER).read_bytes()), certificates.parse_key(_key(kits / "b"), "key.pem")
+        ),
         json.dumps(whole | {"roster": whole["roster"] | {"version": 7}}).encode(),
         json.dumps(whole | {"roster": whole["roster"] | {"revoked": {"00": "a"}}}).encode(),
         json.dumps(whole | {"signature": ""}).encode(),
@@ -252,7 +254,7 @@ def test_only_the_authority_signs(kits: Path, tmp_path: Path) -> None:
     for content in forged:
         with pytest.raises(ConfigError, match=r"not signed by the authority in ca\.pem"):
             read(kits, content)
-    with pytest.raises(ConfigError, match="of another federation than other"):
+    with pytest.raises(ConfigError, match="for another federation, not other"):
         read(kits, (kits / "ca" / ROSTER).read_bytes(), "other")
 
 
@@ -313,7 +315,7 @@ def test_revoking_nobody(kits: Path) -> None:
 def test_a_revoked_key_gets_no_certificate_again(kits: Path) -> None:
     """The request of the stolen key still lies about; nor does an older or a further certificate for that key count."""
     a, b = kit.load(kits / "a"), kit.load(kits / "b")
-    key = kit.p256(kit.parse_certificate(b.certificate_pem, "x"))
+    key = certificates.p256(certificates.parse_certificate(b.certificate_pem, "x"))
     again = provision.certify(opened(kits), FEDERATION, FEDERATION.party("b"), key, days=9, now=NOW)
     revoke(kits, "b")
     with pytest.raises(ConfigError, match="the key of this request was revoked; b must run `secfc enroll` again"):

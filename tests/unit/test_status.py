@@ -28,7 +28,7 @@ from secfc.agreement.federation import Federation
 from secfc.agreement.job import KEYS
 from secfc.commands import status
 from secfc.errors import ConfigError, JobFailed, Malformed, Unavailable, WrongSender
-from secfc.net import rpc
+from secfc.net import inquiry, rpc
 from secfc.pki import kit, probe
 from secfc.pki.provision import provision
 from secfc.v1 import secfc_pb2 as pb
@@ -98,7 +98,7 @@ def serving(folder: Path, servicer: Fake | None = None) -> Iterator[None]:
             await asyncio.sleep(0.02)
         await server.stop(0)
 
-    task = status.in_background(lambda: asyncio.run(serve()))
+    task = inquiry.in_background(lambda: asyncio.run(serve()))
     task.add_done_callback(lambda _: ready.set())
     assert ready.wait(PATIENCE)
     try:
@@ -190,6 +190,11 @@ def test_json_holds_everything(kits: Path, federation: Federation) -> None:
         "phase": "rounds",
         "missing": [],
         "committee": [],
+        "directions": 0,
+        "of_directions": 0,
+        "assignments": 0,
+        "runs": 0,
+        "moving": 0,
         "step": "seed",
         "rows": 9,
         "round": 1,
@@ -209,6 +214,25 @@ def test_who_compares_is_shown(kits: Path, federation: Federation) -> None:
         shown = run(kits / "a").output
     (line,) = [line for line in shown.splitlines() if "committee" in line]
     assert "a, c" in line
+
+
+@pytest.mark.parametrize(("runs", "words"), [(8, "3 of 8 runs still move"), (1, "")])
+def test_how_many_runs_move_is_shown(kits: Path, federation: Federation, runs: int, words: str) -> None:
+    with serving(kits / "server", Fake(reply(federation, "rounds", round=2, runs=runs, moving=min(runs, 3)))):
+        shown = " ".join(run(kits / "a").output.split())
+    assert ("still move" in shown) is bool(words)
+    assert words in shown
+
+
+def test_what_was_given_away_is_shown(kits: Path, federation: Federation) -> None:
+    given = {"directions": 3, "of_directions": 7, "assignments": 5}
+    with serving(kits / "server", Fake(reply(federation, "rounds", round=2, **given))):
+        told = json.loads(run(kits / "a", "--json").stdout)
+        shown = run(kits / "a").output
+    assert given.items() <= told.items()
+    (line,) = [line for line in shown.splitlines() if "given away" in line]
+    assert "3 of 7 directions" in line
+    assert "5 assignments" in line
 
 
 def test_a_failed_job_is_an_answer(kits: Path, federation: Federation) -> None:
@@ -256,7 +280,7 @@ def test_a_refusal_is_not_taken_for_an_outage(kits: Path) -> None:
 
 def test_a_server_that_never_answers_is_given_up(kits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A resolver that hangs cannot be interrupted, only left behind."""
-    monkeypatch.setattr(status, "DEADLINE", 0.5)
+    monkeypatch.setattr(inquiry, "DEADLINE", 0.5)
     monkeypatch.setattr(probe, "probe", lambda *_: time.sleep(PATIENCE))
     begin = time.monotonic()
     error = run(kits / "a").exception
@@ -267,7 +291,7 @@ def test_a_server_that_never_answers_is_given_up(kits: Path, monkeypatch: pytest
 
 def test_too_many_clients_are_refused(federation: Federation) -> None:
     with pytest.raises(Malformed):
-        status._from_reply(pb.StatusReply(clients=[pb.ClientStatus()] * 2048))
+        inquiry.from_reply(pb.StatusReply(clients=[pb.ClientStatus()] * 2048))
 
 
 def test_a_broken_kit_is_a_configuration_error(kits: Path) -> None:
@@ -278,7 +302,7 @@ def test_a_broken_kit_is_a_configuration_error(kits: Path) -> None:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "INTERVAL", 0.01)
+    monkeypatch.setattr(inquiry, "INTERVAL", 0.01)
 
 
 @pytest.mark.usefixtures("hurried")
@@ -320,8 +344,10 @@ class TestWatch:
 
     def test_a_long_outage_is_not(self, kits: Path, federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
         fake = Fake(reply(federation), grpc.StatusCode.UNAVAILABLE)
-        monkeypatch.setattr(status, "PATIENCE", 2.5)
-        monkeypatch.setattr(status, "time", SimpleNamespace(monotonic=lambda: float(fake.asked)))  # a second per answer
+        monkeypatch.setattr(inquiry, "PATIENCE", 2.5)
+        monkeypatch.setattr(
+            inquiry, "time", SimpleNamespace(monotonic=lambda: float(fake.asked))
+        )  # a second per answer
         with serving(kits / "server", fake):
             error = run(kits / "a", "--watch").exception
         assert isinstance(error, Unavailable)
@@ -348,7 +374,7 @@ def on_a_terminal(*arguments: str, columns: int = 100) -> tuple[int, str]:
     outside, inside = pty.openpty()
     line = [sys.executable, "-c", "from secfc_client.cli import main; main()", *arguments]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": str(columns), "LINES": "40"}
-    seen = status.in_background(lambda: b"".join(_read(outside)))
+    seen = inquiry.in_background(lambda: b"".join(_read(outside)))
     try:
         done = subprocess.run(line, stdout=inside, stderr=inside, env=environment, timeout=PATIENCE, check=False)
     finally:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from secfc.agreement import federation as federations
-from secfc.pki import kit
+from secfc.pki import certificates, kit
 from secfc.pki.kit import Finding, Kit
 from secfc.pki.probe import probe
 from secfc.pki.provision import Authority, certificate_pem, issue_certificate, make_key, private_pem, provision
@@ -52,7 +52,9 @@ def reissued(kits: Path, tmp_path: Path, party: str, issued: datetime) -> Path:
     folder = Path(shutil.copytree(kits / party, tmp_path / party))
     authority_key = serialization.load_pem_private_key((kits / "ca" / "ca.key").read_bytes(), None)
     assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
-    authority = Authority(kit.parse_certificate((kits / "ca" / "ca.pem").read_bytes(), "ca.pem"), authority_key)
+    authority = Authority(
+        certificates.parse_certificate((kits / "ca" / "ca.pem").read_bytes(), "ca.pem"), authority_key
+    )
     key, names = make_key(), [federations.identity("trial", party)]
     leaf = issue_certificate(authority, key.public_key(), party, names, 10, now=issued)
     (folder / "cert.pem").write_bytes(certificate_pem(leaf))

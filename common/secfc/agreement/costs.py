@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from secfc.agreement.plan import Plan
 from secfc.coding.field import Field, Layout
 from secfc.privacy import checking
 from secfc.privacy.identifiers import ID_BYTES
-from secfc.privacy.sealed.cost import Traffic, first_round, upload_bytes, usual_round
+from secfc.privacy.sealed.cost import Traffic, first_round, seeding_memory, upload_bytes, usual_round
 from secfc.privacy.union import COLUMNS, TableShape, union_code
 
 CLIENT_BASE, SERVER_BASE = 290 << 20, 230 << 20  # of a process with next to no rows, measured on Linux x86-64
 STREAM_BUFFER = 16 << 20  # what gRPC holds of a stream whose sender is quicker than we are
 
 
-def of(plan: Plan) -> dict[str, int]:
+def of(plan: Plan, runs: Sequence[int] = ()) -> dict[str, int]:
     """What the largest job allowed costs, if rows are dealt evenly: bytes, and multiplications in the field.
 
+    `runs`: the clusters of every run that goes side by side with the others, in requests about all of them; none given: one.
     `…_memory_bytes` are the arrays of the rounds; `…_process_bytes` the peak of the whole process, with interpreter,
     libraries, the client's own rows, and shares and uploads on their way.
     """
     w, lanes, s, code = plan.wishes, plan.field.lanes, plan.length, plan.code
     owned = w.max_rows if plan.private else -(-w.max_rows // w.clients)
-    upload = Layout.uniform(plan.field, w.max_rows, w.clusters)
-    residues = upload.residues
-    spare = Layout.uniform(plan.field, w.max_rows, plan.slots - w.clusters).residues  # candidates beyond the clusters
-    client = 8 * w.max_rows * (s + 2) * lanes + 8 * upload.words
-    server = 4 * (residues + spare) + (4 if plan.masked else 8) * residues + 8 * w.max_rows
+    each = [plan.of_run(k) for k in runs or (w.clusters,)]
+    uploads = [Layout.uniform(plan.field, w.max_rows, one.wishes.clusters) for one in each]
+    words, residues = (sum(getattr(upload, name) for upload in uploads) for name in ("words", "residues"))
+    beyond = (one.slots - one.wishes.clusters for one in each)  # candidates
+    spare = sum(Layout.uniform(plan.field, w.max_rows, columns).residues for columns in beyond)
+    client = 8 * w.max_rows * (s + 2) * lanes + 8 * words
+    server = 4 * (residues + spare) + (4 if plan.masked else 8) * residues + 8 * w.max_rows * len(each)
     asked = plan.asked()[1]
     if w.liars:  # three random factors per row, and three sums of every column of every upload
-        server += 8 * checking.COMBINATIONS * (w.max_rows + asked * upload.row_residues)
+        columns = sum(upload.row_residues for upload in uploads)
+        server += 8 * checking.COMBINATIONS * (w.max_rows * len(each) + asked * columns)
     if w.uploads == "sealed":
-        more = _sealed_memory(plan)
-        client, server = client + more["client"], server + more["server"]
+        more = [_sealed_memory(one) for one in each]
+        client, server = client + sum(one["client"] for one in more), server + sum(one["server"] for one in more)
     rows = -(-w.max_rows // w.clients) * w.features  # a client's own values: the file's, as floats, as integers
     union = _union_cost(plan)
     return {
         "union_bytes_per_client": union["sent_by_client"],
         "union_bytes_server": union["sent_by_server"],
         "sharing_bytes_per_client": 8 * plan.share_layout(owned).words * (w.clients - 1),
-        "seeding_bytes_per_client": _seeding_bytes(plan),
-        "round_bytes_per_client": 8 * upload.words,
-        "round_bytes_server": 8 * upload.words * asked,
+        "seeding_bytes_per_client": sum(map(_seeding_bytes, each)),
+        "round_bytes_per_client": 8 * words,
+        "round_bytes_server": 8 * words * asked,
         "client_memory_bytes": client,
         "server_memory_bytes": server,
         "client_process_bytes": CLIENT_BASE
@@ -48,12 +54,12 @@ def of(plan: Plan) -> dict[str, int]:
         + 24 * rows
         + 8 * plan.share_layout(w.max_rows).words
         + (w.clients - 1) * min(8 * plan.share_layout(owned).words, STREAM_BUFFER)
-        + min(8 * upload.words, STREAM_BUFFER),
+        + min(8 * words, STREAM_BUFFER),
         "server_process_bytes": SERVER_BASE
         + max(server, union["server_memory"])
-        + asked * min(8 * upload.words, STREAM_BUFFER),
+        + asked * min(8 * words, STREAM_BUFFER),
         "sharing_multiplications_per_client": owned * w.clients * (code.segments + code.privacy) * s * lanes,
-        "round_multiplications_per_client": w.max_rows * (s + 2) * w.clusters * lanes,
+        "round_multiplications_per_client": w.max_rows * (s + 2) * sum(one.wishes.clusters for one in each) * lanes,
         "round_multiplications_server": (0 if plan.masked else plan.responders * residues)
         + (checking.COMBINATIONS * asked * residues if w.liars else 0)
         + residues * (lanes - 1) // 2,
@@ -61,7 +67,7 @@ def of(plan: Plan) -> dict[str, int]:
 
 
 def sealed(plan: Plan) -> dict[str, dict[str, int]]:
-    """What a job's first sealed round, and one in which 5 % of the rows move, make the parties send and take.
+    """What a run's first sealed round, and one in which 5 % of the rows move, make the parties send and take.
 
     Bytes of uploads and comparing for the largest job allowed, in clusters of m/k rows. Members take turns in being dealt
     to; theirs are the average.
@@ -70,6 +76,16 @@ def sealed(plan: Plan) -> dict[str, dict[str, int]]:
     upload = upload_bytes(terms)
     kinds = {"first_round": first_round(terms), "usual_round": usual_round(terms)}
     return {name: _parties(plan, found, upload) for name, found in kinds.items()}
+
+
+def sealed_runs(plan: Plan, runs: Sequence[int] = ()) -> dict[str, dict[str, int]]:
+    """The same of all runs side by side; uploads of all travel as one message."""
+    each = [sealed(plan.of_run(k)) for k in runs or (plan.wishes.clusters,)]
+    total = {name: {what: sum(one[name][what] for one in each) for what in found} for name, found in each[0].items()}
+    for found in total.values():
+        found["client_messages"] = 1
+        found["member_messages"] -= len(each) - 1
+    return total
 
 
 def _parties(plan: Plan, found: Traffic, upload: int) -> dict[str, int]:
@@ -89,12 +105,17 @@ def _parties(plan: Plan, found: Traffic, upload: int) -> dict[str, int]:
 
 
 def _sealed_memory(plan: Plan) -> dict[str, int]:
-    """Beyond a masked round's: ρ of all columns at the server, and on both ends at most what is said in a first round."""
+    """Beyond a masked round's: ρ of all columns at the server, and on both ends at most what is said in a first round, or
+    what choosing a seed takes."""
     first = sealed(plan)["first_round"]
     upload = first["client_sent"]
     kept = 4 * plan.wishes.max_rows * plan.wishes.clusters * plan.field.lanes
-    server = kept + first["server_sent"] + first["server_received"] - plan.responders * upload
-    return {"client": first["member_sent"] - upload + first["member_received"], "server": server}
+    server = first["server_sent"] + first["server_received"] - plan.responders * upload
+    client = first["member_sent"] - upload + first["member_received"]
+    seeds = (0, 0)
+    if plan.wishes.seeding != "random":
+        seeds = seeding_memory(plan.sealed(plan.wishes.max_rows), plan.candidates)
+    return {"client": max(client, seeds[0]), "server": kept + max(server, seeds[1])}
 
 
 def _seeding_bytes(plan: Plan) -> int:

@@ -24,13 +24,16 @@ from secfc.agreement.toml import first_repeated, show
 from secfc.agreement.uploads import UPLOADS
 from secfc.errors import ConfigError
 from secfc.framing import framed
+from secfc.kmeans.indices import CHOICES
 
 IDENTITY_DOMAIN = "secfc.internal"  # .internal is reserved for private use: nobody can own such a name in public DNS
 SERVER = "server"
 LINK_KEY = "link.key"  # in a client's kit: the clients' common key for linked IDs
 RESERVED_NAMES = (SERVER, "ca")  # "ca" is the authority's folder beside the kits
 
-_OWN_KEYS = ("name", "privacy", "dropouts", "liars", "uploads")
+RELAYS = ("never", "fallback", "only")  # whether clients' messages to each other may go through the server, sealed
+
+_OWN_KEYS = ("name", "privacy", "dropouts", "liars", "uploads", "relay")
 _TOP_KEYS = (*_OWN_KEYS, "job", "server", "client")
 _SERVER_KEYS = ("address", "bind", "names")
 _CLIENT_KEYS = ("name", *_SERVER_KEYS)
@@ -40,7 +43,8 @@ _ADDRESS = re.compile(r"(?:\[([0-9a-f.]*:[0-9a-f:.]*)\]|([^:\[\]]+)):([1-9][0-9]
 
 @dataclass(frozen=True)
 class Party:
-    """One machine: where others dial it, where it listens, and what its certificate names besides."""
+    """One machine: where others dial it, where it listens (both empty: it only dials out), and what its certificate names
+    besides."""
 
     name: str
     address: str
@@ -70,6 +74,7 @@ class Federation:
     server: Party
     clients: tuple[Party, ...]
     job: Job
+    relay: str = "never"
 
     @property
     def n(self) -> int:
@@ -92,11 +97,17 @@ class Federation:
         """The client of that name, or the server for "server"."""
         return self.server if name == SERVER else self.client(name)
 
+    def dialled(self, name: str) -> bool:
+        """Whether others connect to this party, so that it listens."""
+        return name == SERVER or (self.relay != "only" and self.client(name).address != "")
+
     def digest(self) -> bytes:
         """SHA-256 of who takes part and under which guarantees, without the job: spacing, comments and key order do not
         matter, client order does."""
         fields = dataclasses.asdict(self)
         del fields["job"]
+        if self.relay == "never":  # as before there was a choice: jobs and kits of then go on
+            del fields["relay"]
         canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("ascii")).digest()
 
@@ -137,9 +148,15 @@ def parse(text: str, where: str) -> Federation:
         uploads=top.choice("uploads", UPLOADS),
         job=job.parse(top.table("job"), where, "[job] "),
         server=_party(toml.Table(top.table("server"), where, "[server] ", _SERVER_KEYS), SERVER),
-        clients=_clients(top),
+        clients=(clients := _clients(top)),
+        relay=_relay(top, clients),
     )
     _check_distinct((federation.server, *federation.clients), where)
+    if federation.uploads == "sealed" and federation.job.choose != CHOICES[0]:
+        raise ConfigError(
+            f'{where}: [job] choose = "{federation.job.choose}" needs distances, which the server does not get with sealed'
+            ' uploads; leave choose out and compare the inertia of every k, or use uploads = "masked"'
+        )
     return federation
 
 
@@ -149,7 +166,8 @@ def dumps(federation: Federation) -> str:
     lines += ["", "[job]", *job.dumps(federation.job).splitlines()]
     lines += ["", "[server]", *toml.lines(dataclasses.asdict(federation.server), _SERVER_KEYS)]
     for client in federation.clients:
-        lines += ["", "[[client]]", *toml.lines(dataclasses.asdict(client), _CLIENT_KEYS)]
+        fields = dataclasses.asdict(client)
+        lines += ["", "[[client]]", *toml.lines({key: fields[key] or None for key in fields}, _CLIENT_KEYS)]
     return "\n".join(lines) + "\n"
 
 
@@ -200,7 +218,27 @@ def _clients(top: toml.Table) -> tuple[Party, ...]:
         toml.Table(raw, top.where, f"[[client]] number {number} ", _CLIENT_KEYS)
         for number, raw in enumerate(top.tables("client"), 1)
     ]
-    return tuple(_party(table, table.label("name")) for table in tables)
+    return tuple(_client(table) for table in tables)
+
+
+def _client(table: toml.Table) -> Party:
+    """Without an address it only dials out: nobody connects to it, so it neither listens nor has other names."""
+    name = table.label("name")
+    if "address" in table.raw:
+        return _party(table, name)
+    for key in ("bind", "names"):
+        if key in table.raw:
+            table.fail(key, "a client without address only dials out; leave it out, or give the client an address")
+    return Party(name, "", "")
+
+
+def _relay(top: toml.Table, clients: tuple[Party, ...]) -> str:
+    """By default only where a client has no address: nothing passes through the server without need."""
+    lacking = [client.name for client in clients if not client.address]
+    relay = top.choice("relay", RELAYS) if "relay" in top.raw else "fallback" if lacking else "never"
+    if relay == "never" and lacking:
+        top.fail("relay", f'"never" needs an address for every client, and {lacking[0]} has none')
+    return relay
 
 
 def _party(table: toml.Table, name: str) -> Party:
@@ -243,6 +281,6 @@ def _check_distinct(parties: tuple[Party, ...], where: str) -> None:
     for name in names[1:]:
         if name in RESERVED_NAMES:
             raise ConfigError(f'{where}: a client cannot be called "{name}", the name is reserved; choose another')
-    for what, values in (("name", names), ("address", [party.address for party in parties])):
+    for what, values in (("name", names), ("address", [party.address for party in parties if party.address])):
         if twice := first_repeated(values):
             raise ConfigError(f"{where}: {what} {show(twice)} is used twice; give every party its own")

@@ -13,9 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from secfc.agreement import features as agreements
 from secfc.agreement import toml
+from secfc.agreement.features import MISSING, SCALES, Feature
 from secfc.errors import ConfigError
-from secfc.kmeans.candidates import MOST_CANDIDATES, candidates_per_seed
+from secfc.kmeans.candidates import MOST_CANDIDATES
+from secfc.kmeans.indices import CHOICES
 
 SEEDINGS = ("k-means++", "random", "separation")
 MEMBERSHIPS = ("public", "private")
@@ -23,10 +26,27 @@ IDS = ("fresh", "linked")
 AUDIENCES = ("nobody", "clients", "server")  # who may see the final centres; each includes the ones before
 SMALLEST = 11  # fewer rows than this are a small cell, by the norm for health data
 MOST_ROUNDS = 300
+STARTS = 4  # of every k: with greedy k-means++, poor optima are rare (docs/operations.md)
+MOST_RUNS = 200  # of a job
+BITS = 16  # of a value below its bound, where precision is left out; fewer if the field would be large
+FIELD_BITS = 84  # of four lanes
+LEAST_BITS = 10
 
 KEYS = (
-    *("k", "features", "bound", "precision", "max_rows", "max_rounds", "seeding", "candidates", "segments"),
-    *("membership", "ids", "centers", "centers_smallest", "seed"),
+    *(
+        "k",
+        "features",
+        "scale",
+        "missing",
+        "bound",
+        "precision",
+        "max_rows",
+        "max_rounds",
+        "starts",
+        "choose",
+        "seeding",
+    ),
+    *("candidates", "segments", "membership", "ids", "centers", "centers_smallest", "seed"),
 )
 
 
@@ -34,12 +54,18 @@ KEYS = (
 class Job:
     """What is computed. Made by `parse` or `load`, which validate; names and defaults are the file's."""
 
-    k: int
-    features: int
-    bound: float
+    k: int  # the first of the file's
+    features: int  # columns that are clustered
+    bound: float  # of every |x| after scaling
     precision: int
     max_rows: int
-    feature_names: tuple[str, ...] | None = None
+    other_k: tuple[int, ...] = ()  # that are tried besides, from the same shares
+    starts: int = STARTS  # of every k; the best is taken
+    choose: str = CHOICES[0]  # which of several k is taken: the first, or that with the best index
+    feature_names: tuple[str, ...] | None = None  # of these columns
+    agreed: tuple[Feature, ...] = ()  # what is said about each feature, if the file says more than names
+    scale: str = SCALES[0]
+    missing: str = MISSING[0]  # what becomes of rows with missing values
     max_rounds: int = MOST_ROUNDS  # of Lloyd
     seeding: str = SEEDINGS[0]
     candidates: int | None = None  # of each seed of k-means++; without it 2 + ⌊ln k⌋
@@ -51,13 +77,32 @@ class Job:
     seed: str | None = None  # fixes the start, to repeat a run; without it the clients toss coins
 
     @property
-    def seed_candidates(self) -> int:
-        """How many rows each seed is chosen from."""
-        return candidates_per_seed(self.k, self.seeding, self.candidates)
+    def ks(self) -> tuple[int, ...]:
+        """Every number of clusters that is tried, in the file's order."""
+        return (self.k, *self.other_k)
+
+    @property
+    def runs(self) -> tuple[int, ...]:
+        """The clusters of every run, by its number: all starts of the first k, then those of the next."""
+        return tuple(k for k in self.ks for _ in range(self.starts))
+
+    @property
+    def spread(self) -> tuple[tuple[float, float], ...]:
+        """(shift, unit) of every column: x is clustered as (x − shift) / unit. Empty if nothing is scaled."""
+        if self.scale == SCALES[0]:
+            return ()
+        return tuple(one.spread(self.scale) for one in self.agreed for _ in one.columns)
 
     def digest(self) -> bytes:
-        """SHA-256 of the content: spacing, comments and key order do not matter."""
-        canonical = json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        """SHA-256 of the content: spacing, comments and key order (but that of features) do not matter. What a job of one
+        run, or one that says no more than names about its features, has nothing to say about is left out."""
+        fields = dataclasses.asdict(self)
+        silent: dict[str, object] = {"other_k": (), "starts": 1, "choose": CHOICES[0]}
+        silent |= {"agreed": (), "scale": SCALES[0], "missing": MISSING[0]}
+        for name, plain in silent.items():
+            if fields[name] == plain:
+                del fields[name]
+        canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("ascii")).digest()
 
 
@@ -70,14 +115,24 @@ def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Jo
     """Validate a job file's text, or a table that was read before; `where` and `place` name file and table in errors."""
     raw = toml.read_toml(source, where) if isinstance(source, str) else source
     table = toml.Table(raw, where, place, KEYS)
-    features, feature_names = _features(table)
+    features, feature_names, agreed = _features(table)
+    scale, max_rows = _scale(table, agreed), table.integer("max_rows", 1)
+    bound = table.positive("bound") if "bound" in raw else _bound(table, scale, agreed)
+    precision = table.integer("precision", -60, 60) if "precision" in raw else _precision(bound, max_rows, features)
+    k, *other_k = _clusters(table)
     job = Job(
-        k=table.integer("k", 1),
+        k=k,
+        other_k=tuple(other_k),
+        starts=table.integer("starts", 1, MOST_RUNS, default=STARTS),
+        choose=table.choice("choose", CHOICES),
         features=features,
         feature_names=feature_names,
-        bound=table.positive("bound"),
-        precision=table.integer("precision", -60, 60),
-        max_rows=table.integer("max_rows", 1),
+        agreed=agreed,
+        scale=scale,
+        missing=_missing(table, agreed),
+        bound=bound,
+        precision=precision,
+        max_rows=max_rows,
         max_rounds=table.integer("max_rounds", 1, default=MOST_ROUNDS),
         seeding=table.choice("seeding", SEEDINGS),
         candidates=table.integer("candidates", 1, MOST_CANDIDATES) if "candidates" in raw else None,
@@ -94,21 +149,80 @@ def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Jo
 
 def dumps(job: Job) -> str:
     """TOML text that `parse` reads back as an equal value."""
-    fields = dataclasses.asdict(job) | {"features": job.feature_names or job.features}
+    agreed = {one.name: one.plain() for one in job.agreed}
+    fields = dataclasses.asdict(job) | {"features": agreed or job.feature_names or job.features}
+    fields["k"] = job.ks if job.other_k else job.k
     return "\n".join(toml.lines(fields, KEYS)) + "\n"
 
 
-def _features(table: toml.Table) -> tuple[int, tuple[str, ...] | None]:
-    """How many features, and their names if the file gives names rather than a count."""
-    if not isinstance(table.get("features"), list):
-        return table.integer("features", 1), None
-    names = table.strings("features")
+def _clusters(table: toml.Table) -> tuple[int, ...]:
+    """k, or every k of a list."""
+    if not isinstance(table.get("k"), list):
+        return (table.integer("k", 1),)
+    return table.integers("k", 1)
+
+
+def _features(table: toml.Table) -> tuple[int, tuple[str, ...] | None, tuple[Feature, ...]]:
+    """How many columns there are, their names if the file gives more than a count, and what it says about each feature."""
+    given = table.get("features")
+    if isinstance(given, dict):
+        agreed = agreements.parse(given, table.where, table.place)
+        names = tuple(column for one in agreed for column in one.columns)
+        if twice := toml.first_repeated(names):
+            table.fail("features", f"two columns would be called {toml.show(twice)}; rename a feature or a level")
+    elif isinstance(given, list):
+        names, agreed = table.strings("features"), ()
+    else:
+        return table.integer("features", 1), None, ()
     if not names:
-        table.fail("features", "is an empty list; name at least one feature, or give their number")
-    return len(names), names
+        table.fail("features", "is empty; name at least one feature, or give their number")
+    return len(names), names, agreed
+
+
+def _scale(table: toml.Table, agreed: tuple[Feature, ...]) -> str:
+    """With a range for every number, they are scaled by it unless the file says otherwise."""
+    lacking = [one.name for one in agreed if not one.range and not one.levels]
+    if "scale" not in table.raw:
+        return "range" if agreed and not lacking else SCALES[0]
+    scale = table.choice("scale", SCALES)
+    if scale == "range" and (lacking or not agreed):
+        what = f"none is given for {toml.show(lacking[0])}" if lacking else "only names are given"
+        table.fail("scale", f'"range" needs a range for every feature, as in age = {{ range = [0, 120] }}; {what}')
+    return scale
+
+
+def _missing(table: toml.Table, agreed: tuple[Feature, ...]) -> str:
+    missing = table.choice("missing", MISSING)
+    if missing == "mean" and not (agreed and all(one.range or one.levels for one in agreed)):
+        table.fail("missing", '"mean" needs a range for every feature, whose middle stands for what is missing')
+    return missing
+
+
+def _bound(table: toml.Table, scale: str, agreed: tuple[Feature, ...]) -> float:
+    """What follows from the ranges."""
+    largest = [one.largest(scale) for one in agreed]
+    known = [value for value in largest if value is not None]
+    if not known or len(known) < len(largest):
+        table.fail("bound", "is missing; add the largest |x| there can be, or give every feature a range")
+    return max(known)
+
+
+def _precision(bound: float, rows: int, features: int) -> int:
+    """As many fractional bits as make 2^16 steps of the bound, or fewer if m²·d·(2η)² would need a field of five lanes."""
+    from secfc.kmeans import fixedpoint  # loads numpy, which most commands can do without
+
+    most = (FIELD_BITS - 1 - (rows**2 * features).bit_length()) // 2 - 1
+    return min(max(fixedpoint.precision_for(bound, max(min(BITS, most), LEAST_BITS)), -60), 60)
 
 
 def _check_together(job: Job, place: str) -> None:
+    if len(job.runs) > MOST_RUNS:
+        raise ConfigError(
+            f"{place}{len(job.ks)} values of k with {job.starts} starts each make {len(job.runs)} runs, and {MOST_RUNS} are"
+            " possible; lower starts"
+        )
+    if job.choose != CHOICES[0] and not job.other_k:
+        raise ConfigError(f'{place}choose = "{job.choose}" needs several k, as in k = [2, 3, 4]; leave choose out')
     if job.candidates is not None and job.seeding != SEEDINGS[0]:
         raise ConfigError(f'{place}candidates needs seeding = "{SEEDINGS[0]}"; leave candidates out or change seeding')
     if job.ids == "linked" and job.membership != "private":

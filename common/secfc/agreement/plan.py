@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc.agreement.federation import Federation
-from secfc.agreement.job import MEMBERSHIPS
-from secfc.agreement.uploads import MASKED_PRICE, UPLOADS
+from secfc.agreement.uploads import MASKED_PRICE
+from secfc.agreement.wishes import Wishes, check_count, checked
 from secfc.coding.field import MAX_LANES, Field, Layout, lane_primes
 from secfc.coding.lagrange import Code
 from secfc.coding.sharing import segment_length
@@ -32,30 +32,8 @@ from secfc.kmeans.distances import Shape
 from secfc.privacy.sealed import terms
 from secfc.privacy.sealed.terms import Terms
 
-_LARGEST_ROWS = (1 << 31) - 1
-_LARGEST_CLIENTS = 2047
+__all__ = ["Plan", "Wishes", "make", "of"]
 _WIDEST = Field.of(terms.MOST_LANES)  # in which sealed rounds can compare
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the parties agree on; `segments=None` lets the plan choose the largest ℓ that fits, `candidates=None` takes
-    as many for each seed of k-means++ as scikit-learn draws."""
-
-    clients: int
-    privacy: int
-    clusters: int
-    features: int
-    max_rows: int
-    bound: float
-    precision: int
-    dropouts: int = 0
-    liars: int = 0
-    uploads: str = "masked"
-    segments: int | None = None
-    membership: str = "public"
-    seeding: str = "k-means++"
-    candidates: int | None = None
 
 
 @dataclass(frozen=True)
@@ -146,6 +124,12 @@ class Plan:
         derived["candidates"] = self.candidates
         return wishes | derived | {"lanes": self.field.lanes, "eta": self.eta, "primes": list(self.field.primes)}
 
+    def of_run(self, clusters: int) -> Plan:
+        """The plan of one run, of so many clusters: the same code and field, for they are those of the shares."""
+        if clusters == self.wishes.clusters:
+            return self
+        return replace(self, wishes=replace(self.wishes, clusters=clusters))
+
     def guards(self) -> dict[str, str]:
         """The guards of sealed rounds, and how near the wishes are to each."""
         return terms.guards(self.field, _wanted(self.wishes))
@@ -153,8 +137,7 @@ class Plan:
 
 def make(wishes: Wishes) -> Plan:
     """The plan for these wishes. Raises PlanError that names the inequality that fails and what would fit."""
-    _check_ranges(wishes)
-    wishes = _plain(wishes)
+    wishes = checked(wishes)
     eta = fixedpoint.scaled_bound(wishes.bound, wishes.precision)
     return Plan(wishes, _segments(wishes), eta, _field(wishes, eta))
 
@@ -165,7 +148,7 @@ def of(federation: Federation) -> Plan:
         Wishes(
             clients=federation.n,
             privacy=federation.privacy,
-            clusters=federation.job.k,
+            clusters=max(federation.job.ks),
             features=federation.job.features,
             max_rows=federation.job.max_rows,
             bound=federation.job.bound,
@@ -181,56 +164,11 @@ def of(federation: Federation) -> Plan:
     )
 
 
-def _plain(w: Wishes) -> Wishes:
-    """Python numbers only: numpy's would overflow silently, and equal wishes must have equal digests."""
-    counts = ("clients", "privacy", "clusters", "features", "max_rows", "precision", "dropouts", "liars")
-    plain: dict[str, Any] = {name: int(getattr(w, name)) for name in counts}
-    return replace(w, **plain, bound=float(w.bound))
-
-
-def _check_ranges(w: Wishes) -> None:
-    least = {
-        "clients": 1,
-        "clusters": 1,
-        "features": 1,
-        "max_rows": 1,
-        "privacy": 0,
-        "dropouts": 0,
-        "liars": 0,
-    }
-    for name, low in least.items():
-        value = getattr(w, name)
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-            raise PlanError(f"{name} must be a whole number of at least {low}, not {value!r}")
-    if w.max_rows > _LARGEST_ROWS or w.clients > _LARGEST_CLIENTS:
-        raise PlanError(f"at most {_LARGEST_ROWS} rows and {_LARGEST_CLIENTS} clients are supported")
-    if w.clusters > w.max_rows:
-        raise PlanError(f"k = {w.clusters} clusters need at least as many rows, not {w.max_rows}; lower k")
-    fixedpoint.scaled_bound(w.bound, w.precision)
-    candidates.candidates_per_seed(w.clusters, w.seeding, w.candidates)
-    if w.uploads not in UPLOADS or w.membership not in MEMBERSHIPS:
-        raise PlanError(f"uploads is one of {', '.join(UPLOADS)}; membership one of {', '.join(MEMBERSHIPS)}")
-    if w.uploads != "open" and w.privacy < 1:
-        raise PlanError(
-            f"{w.uploads} uploads need privacy >= 1; use privacy = 1 or uploads = 'open', with which the server and any one"
-            " client together can compute every row"
-        )
-    if w.membership == "private" and w.privacy < 1:
-        raise PlanError("private membership needs privacy >= 1; use privacy = 1 or membership = 'public'")
-    if w.uploads != "open" and w.liars:
-        raise PlanError(
-            f"liars > 0 needs uploads = 'open': {w.uploads} uploads show the server only their sum, so a wrong one cannot be"
-            " found; leave liars out, or let the server see every upload"
-        )
-
-
 def _segments(w: Wishes) -> int:
     """The wished ℓ if it fits; else the largest, or a smaller one that gives shares as short."""
     spare = w.clients - w.dropouts - 2 * w.liars
     most = (spare + 1) // 2 - w.privacy
-    wished = 1 if w.segments is None else w.segments
-    if isinstance(wished, bool) or not isinstance(wished, int | np.integer) or wished < 1:
-        raise PlanError(f"segments must be a whole number of at least 1, not {w.segments!r}")
+    wished = 1 if w.segments is None else check_count("segments", w.segments, 1)
     if most < wished:
         raise PlanError(_too_few(w, wished))
     if w.segments is not None:

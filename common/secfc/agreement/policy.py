@@ -12,7 +12,7 @@ from pathlib import Path
 
 from secfc.agreement import toml
 from secfc.agreement.federation import Federation
-from secfc.agreement.job import SMALLEST
+from secfc.agreement.job import SMALLEST, Job
 from secfc.agreement.uploads import UPLOADS
 from secfc.errors import ConfigError
 
@@ -26,7 +26,7 @@ class Policy:
 
     least_privacy: int = 0  # the smallest t
     uploads: tuple[str, ...] = UPLOADS
-    max_requests: int | None = None  # answered in one job, seeding included
+    max_requests: int | None = None  # answered in one job, seeding included; every run of several counts
     max_directions: int | None = None  # independent distance directions given away (`secfc.privacy.leakage`)
     max_assignments: int | None = None  # assignments of all rows given away, over all jobs on the same rows
     smallest_cluster: int = 1  # rows a cluster must have before distances to its centre are given; k-means++ needs 1
@@ -100,14 +100,14 @@ def complaints(policy: Policy, federation: Federation) -> list[str]:
         found.append(f"least_privacy = {policy.least_privacy}, but privacy = {f.privacy}")
     if f.uploads not in policy.uploads:
         found.append(f"uploads = {_toml(policy.uploads)}, but uploads = {_toml(f.uploads)}")
-    if seeding_requests(f) and policy.smallest_cluster > 1:
+    if seeding_requests(f.job, f.job.k) and policy.smallest_cluster > 1:
         floor = f"smallest_cluster = {policy.smallest_cluster}, but seeding = {_toml(f.job.seeding)}"
         found.append(f'{floor} asks for distances to single rows; it needs 1, or agree on seeding = "random"')
     sealed = f.uploads == "sealed"  # shows no distances, and asks for the inertia at the end
-    least = seeding_requests(f) + 1 + sealed
-    if policy.max_requests is not None and policy.max_requests < least:
-        found.append(f"max_requests = {policy.max_requests}, but the shortest job makes {least} requests")
-    assignments = assignments_given(f, least - sealed)
+    least = [seeding_requests(f.job, k) + 1 + sealed for k in f.job.runs]
+    if policy.max_requests is not None and policy.max_requests < sum(least):
+        found.append(f"max_requests = {policy.max_requests}, but the shortest job makes {sum(least)} requests")
+    assignments = sum(assignments_given(f.job, k, n - sealed) for k, n in zip(f.job.runs, least, strict=True))
     if policy.max_assignments is not None and policy.max_assignments < assignments:
         found.append(
             f"max_assignments = {policy.max_assignments}, but the shortest job gives away {assignments} of them"
@@ -116,23 +116,24 @@ def complaints(policy: Policy, federation: Federation) -> list[str]:
         found.append(f"committee names {', '.join(unknown)}, and no client of the federation is called that")
     elif policy.committee and len(policy.committee) <= f.privacy:
         found.append(f"committee names {len(policy.committee)} clients, and {f.privacy + 1} compare")
-    directions = min(f.job.k - 1, f.job.features) if not sealed else 0
+    largest = max(f.job.ks)
+    directions = min(largest - 1, f.job.features) if not sealed else 0
     if policy.max_directions is not None and policy.max_directions < directions:
         found.append(
-            f"max_directions = {policy.max_directions}, but k = {f.job.k} clusters give away {directions} at once"
+            f"max_directions = {policy.max_directions}, but k = {largest} clusters give away {directions} at once"
         )
     return found
 
 
-def seeding_requests(federation: Federation) -> int:
-    """Requests before the first of Lloyd's: a single row's distances each, and one to separate."""
-    return {"random": 0, "k-means++": federation.job.k, "separation": federation.job.k + 1}[federation.job.seeding]
+def seeding_requests(job: Job, k: int) -> int:
+    """Requests before the first of Lloyd's, in a run with k clusters: a single row's distances each, and one to separate."""
+    return {"random": 0, "k-means++": k, "separation": k + 1}[job.seeding]
 
 
-def assignments_given(federation: Federation, requests: int) -> int:
-    """Assignments of all rows that the answers to the first so many requests make known: the last one of the seeding does,
-    and every one after it. Where a random start begins is no answer."""
-    first = 1 if federation.job.seeding == "random" else federation.job.k
+def assignments_given(job: Job, k: int, requests: int) -> int:
+    """Assignments of all rows that the answers to the first so many requests of a run with k clusters make known: the last
+    one of the seeding does, and every one after it. Where a random start begins is no answer."""
+    first = 1 if job.seeding == "random" else k
     return max(requests - first + 1, 0)
 
 

@@ -20,6 +20,7 @@ MAX_COUNT = 2**31 - 1  # every count travels in 32 bits
 
 _NO_KEY = re.compile(r""" "(?:[^"\\\n]|\\.)*+" | '[^'\n]*+' | \#[^\n]*+ """, re.VERBOSE)  # strings and comments
 _MOST_DOTS = 64
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 
@@ -49,12 +50,20 @@ def _check_dots(text: str, where: str) -> None:
 
 
 def dump(value: object) -> str:
-    """Numbers, flags, strings and tuples of them as TOML. Without control characters, JSON's strings are TOML's."""
+    """Numbers, flags, strings, tuples and tables as TOML. Without control characters, JSON's strings are TOML's."""
+    if isinstance(value, dict):
+        inner = ", ".join(f"{dump_key(name)} = {dump(one)}" for name, one in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, tuple):
         return f"[{', '.join(map(dump, value))}]"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def dump_key(name: str) -> str:
+    """A key as TOML, in quotes where it needs them."""
+    return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def lines(fields: Mapping[str, object], keys: Iterable[str]) -> list[str]:
@@ -107,6 +116,18 @@ class Table:
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             self.fail(key, f"must be a whole number from {low} to {high}, not {show(value)}")
         return value
+
+    def integers(self, key: str, low: int, high: int = MAX_COUNT) -> tuple[int, ...]:
+        """A list of one or more distinct whole numbers."""
+        value = self.get(key)
+        if not isinstance(value, list) or not value:
+            self.fail(key, f"must be a list of whole numbers, not {show(value) if value else 'an empty one'}")
+        for item in value:
+            if not isinstance(item, int) or isinstance(item, bool) or not low <= item <= high:
+                self.fail(key, f"must hold whole numbers from {low} to {high}; {show(item)} is not one")
+        if twice := first_repeated(map(str, value)):
+            self.fail(key, f"{twice} is listed twice; name each once")
+        return tuple(value)
 
     def positive(self, key: str) -> float:
         value = self.get(key)

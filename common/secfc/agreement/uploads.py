@@ -8,7 +8,7 @@ DEFAULT = UPLOADS[0]  # never exchanged for a weaker kind where it does not fit:
 MASKED_PRICE = "quicker than sealed, but from the distances it gets the server can compute the rows themselves"
 
 SEES = {
-    "sealed": "the server gets assignments; with one committee member, distances",
+    "sealed": "with one committee member the server gets distances; alone, assignments",
     "masked": "the server gets distances, and can compute the rows",
     "open": "the server gets every upload, and can compute the rows",
 }
@@ -16,7 +16,8 @@ SEES = {
 MEANING = {
     "sealed": (
         "sealed uploads: with any one member of the committee the server learns what masked uploads show it; alone, the"
-        " assignments of all rounds and the final inertia; nothing notices a server that deals falsely (docs/sealed.md)"
+        " assignments of all rounds and the final inertia of each run; nothing notices a server that deals falsely"
+        " (docs/sealed.md)"
     ),
     "masked": (f"masked uploads: {MASKED_PRICE}; use them only with a server that may know the rows (docs/privacy.md)"),
     "open": (

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from secfc.coding import kernels
+from secfc.coding._compiling import compiled
 
 _LANES = 4  # float64 values in a vector
 _DOUBLE, _I64, _I32 = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
@@ -103,7 +102,7 @@ def _tile(rows: int, vectors: int) -> Any:
 _tile_6x8, _tile_8x4, _tile_1x8, _tile_1x4 = _tile(6, 2), _tile(8, 1), _tile(1, 2), _tile(1, 1)
 
 
-@numba.njit("void(float64[:, ::1], float64[:, ::1], float64, uint32[:, ::1], int64)", nogil=True, cache=kernels.kept)
+@compiled("void(float64[:, ::1], float64[:, ::1], float64, uint32[:, ::1], int64)")
 def _product(x: Any, f: Any, p: float, out: Any, offset: int) -> None:
     rows, inner = x.shape
     width = f.shape[1]
@@ -128,11 +127,7 @@ def _product(x: Any, f: Any, p: float, out: Any, offset: int) -> None:
             _tile_1x4(x0 + r * xs, xs, f0 + 8 * wide, fs, inner, p, inverse, o0 + r * os + 4 * wide, os)
 
 
-@numba.njit(
-    "void(float64[:, ::1], float64[:, ::1], float64, uint32[:, ::1], int64, int64, uint32[:, ::1])",
-    nogil=True,
-    cache=kernels.kept,
-)
+@compiled("void(float64[:, ::1], float64[:, ::1], float64, uint32[:, ::1], int64, int64, uint32[:, ::1])")
 def product(x: Any, f: Any, p: float, out: Any, offset: int, columns: int, scratch: Any) -> None:
     """out[:, offset:offset+columns] <- (x @ f)[:, :columns] mod p, in [0, p).
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from secfc.coding._kernels import _compiled, _inlined
+from secfc.coding._compiling import compiled, flattened, inlined, room
 
 TILE = 256
 
@@ -18,7 +18,7 @@ TILE = 256
 # --- lists of comparisons --------------------------------------------------------------------------------------------
 
 
-@_compiled("int64(boolean[:, ::1], int32[::1], int32[:, ::1])")
+@compiled("int64(boolean[:, ::1], int32[::1], int32[:, ::1])")
 def list_rivals(rivals: Any, labels: Any, out: Any) -> Any:
     """List every row's own cluster against each of its rivals (n, k), counting rivals that win; returns how many tests."""
     at, test = 0, np.int32(0)
@@ -37,7 +37,7 @@ def list_rivals(rivals: Any, labels: Any, out: Any) -> Any:
     return int(test)
 
 
-@_compiled("void(int32[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], int64, int32[:, ::1])")
+@compiled("void(int32[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], int64, int32[:, ::1])")
 def list_pairs(rows: Any, candidates: Any, tests: Any, pairs: Any, at: int, out: Any) -> None:
     """From column `at` on, list the pairs (places x and y of a row's candidates), counting in the candidates' tests."""
     for n in range(rows.shape[0]):
@@ -49,7 +49,7 @@ def list_pairs(rows: Any, candidates: Any, tests: Any, pairs: Any, at: int, out:
             at += 1
 
 
-@_compiled("void(int32[:, ::1], int64[:, ::1], int64[::1])")
+@compiled("void(int32[:, ::1], int64[:, ::1], int64[::1])")
 def count_lanes(table: Any, lanes: Any, counts: Any) -> None:
     """counts[l] <- how many comparisons of a table take l lanes."""
     counts[:] = 0
@@ -57,7 +57,7 @@ def count_lanes(table: Any, lanes: Any, counts: Any) -> None:
         counts[lanes[table[1, c], table[2, c]]] += 1
 
 
-@_compiled("void(int32[:, ::1], int64[:, ::1], int64[::1], int32[:, ::1])")
+@compiled("void(int32[:, ::1], int64[:, ::1], int64[::1], int32[:, ::1])")
 def sort_by_lanes(table: Any, lanes: Any, starts: Any, out: Any) -> None:
     """Put comparisons of l lanes from column starts[l] on, in the order they had; `starts` is used up."""
     for c in range(table.shape[1]):
@@ -71,7 +71,7 @@ def sort_by_lanes(table: Any, lanes: Any, starts: Any, out: Any) -> None:
 # --- digits ----------------------------------------------------------------------------------------------------------
 
 
-@_inlined
+@inlined
 def _positive(x: Any, p: Any, inverse: Any) -> Any:
     """x mod p in [0, p) for an exact float64 of magnitude below 2^52."""
     r = x - np.floor(x * inverse) * p
@@ -79,7 +79,7 @@ def _positive(x: Any, p: Any, inverse: Any) -> Any:
     return r - p if r >= p else r
 
 
-@_inlined
+@inlined
 def _digits(work: Any, lane: Any, n: Any, p: Any, inverses: Any, target: Any, odd: Any) -> None:
     """Turn v in a lane of `work` into the mixed-radix digits of 2v, given those of the lanes before it (Garner); write them
     and add their parity."""
@@ -96,7 +96,7 @@ def _digits(work: Any, lane: Any, n: Any, p: Any, inverses: Any, target: Any, od
         odd[c] ^= np.uint8(target[c] & np.uint32(1))
 
 
-@_compiled(
+@compiled(
     "void(uint32[:, :, ::1], int32[::1], int32[::1], int32[::1], float64[:, :, ::1], float64[:, :, ::1],"
     " float64[::1], float64[:, ::1], uint32[:, ::1], uint8[::1])"
 )
@@ -109,9 +109,9 @@ def pair_digits(
     Where a comparison's values lie is computed once for all lanes, and unsigned, so that no index may be negative.
     """
     lanes, clusters, width = out.shape[0], values.shape[1], values.shape[2]
-    flat, lefts, rights = values.reshape(-1), left.reshape(-1), right.reshape(-1)
-    work = np.empty((lanes, TILE))
-    at_a, at_b, at_pair = np.empty(TILE, np.uint32), np.empty(TILE, np.uint32), np.empty(TILE, np.uint32)
+    flat, lefts, rights = flattened(values), flattened(left), flattened(right)
+    work = room((lanes, TILE), np.float64)
+    at_a, at_b, at_pair = room((TILE,), np.uint32), room((TILE,), np.uint32), room((TILE,), np.uint32)
     for first in range(0, rows.shape[0], TILE):
         n = min(TILE, rows.shape[0] - first)
         i, a, b = rows[first : first + n], one[first : first + n], two[first : first + n]
@@ -130,11 +130,11 @@ def pair_digits(
             _digits(work, lane, n, primes[lane], inverses, out[lane, first : first + n], odd)
 
 
-@_compiled("void(uint32[:, ::1], float64[::1], float64[:, ::1], uint32[:, ::1], uint8[::1])")
+@compiled("void(uint32[:, ::1], float64[::1], float64[:, ::1], uint32[:, ::1], uint8[::1])")
 def value_digits(values: Any, primes: Any, inverses: Any, out: Any, parity: Any) -> None:
     """Mixed-radix digits and parity of 2·v mod Q for residues values (N, l) in [0, p)."""
     lanes = out.shape[0]
-    work = np.empty((lanes, TILE))
+    work = room((lanes, TILE), np.float64)
     for first in range(0, values.shape[0], TILE):
         n = min(TILE, values.shape[0] - first)
         odd = parity[first : first + n]
@@ -149,7 +149,7 @@ def value_digits(values: Any, primes: Any, inverses: Any, out: Any, parity: Any)
 # --- residues --------------------------------------------------------------------------------------------------------
 
 
-@_compiled("void(float64[:, ::1], int64[::1], int64[::1], float64[::1], int64, uint32[:, :, ::1])")
+@compiled("void(float64[:, ::1], int64[::1], int64[::1], float64[::1], int64, uint32[:, :, ::1])")
 def keep_negated(sums: Any, columns: Any, lanes: Any, primes: Any, row: int, out: Any) -> None:
     """out[row + i, columns[q], lanes[q]] <- −sums[i, q] mod p: what the server keeps of the uploads' sum."""
     for i in range(sums.shape[0]):
@@ -157,7 +157,7 @@ def keep_negated(sums: Any, columns: Any, lanes: Any, primes: Any, row: int, out
             out[row + i, columns[q], lanes[q]] = np.uint32(np.int32(_positive(-sums[i, q], primes[q], 1.0 / primes[q])))
 
 
-@_compiled("void(uint32[:, ::1], int64[::1], int64[::1], int64[::1], uint32[:, :, ::1])")
+@compiled("void(uint32[:, ::1], int64[::1], int64[::1], int64[::1], uint32[:, :, ::1])")
 def place(flat: Any, source: Any, columns: Any, lanes: Any, out: Any) -> None:
     """out[i, columns[q], lanes[q]] <- flat[i, source[q]]."""
     for i in range(flat.shape[0]):
@@ -165,7 +165,7 @@ def place(flat: Any, source: Any, columns: Any, lanes: Any, out: Any) -> None:
             out[i, columns[q], lanes[q]] = flat[i, source[q]]
 
 
-@_compiled("void(uint32[:, ::1], uint8[::1], uint32[:, :, ::1], uint32[:, ::1], uint32[:, ::1], uint64[::1], boolean)")
+@compiled("void(uint32[:, ::1], uint8[::1], uint32[:, :, ::1], uint32[:, ::1], uint32[:, ::1], uint64[::1], boolean)")
 def select_shares(values: Any, blinds: Any, dealt: Any, pad: Any, out: Any, primes: Any, first: bool) -> None:
     """A member's share of b·x − Y′ (SELECT): out holds its zero-share before and its message after.
 
@@ -186,7 +186,7 @@ def select_shares(values: Any, blinds: Any, dealt: Any, pad: Any, out: Any, prim
             out[i, lane] = np.uint32((x + np.uint64(out[i, lane])) % p)
 
 
-@_compiled(
+@compiled(
     "void(uint32[:, :, ::1], int32[::1], int32[:, ::1], int32[:, ::1], float64[:, :, ::1], float64[:, :, ::1],"
     " float64[::1], uint32[:, :, ::1])"
 )
@@ -210,12 +210,12 @@ def cross_forms(values: Any, rows: Any, one: Any, two: Any, left: Any, right: An
                     target[lane] = np.uint32(np.int32(_positive(e, p, 1.0 / p)))
 
 
-@_inlined
+@inlined
 def _back(place: Any, turn: Any, size: Any) -> Any:
     return place - turn if place >= turn else place - turn + size
 
 
-@_compiled("void(uint32[:, :, ::1], int32[:, ::1], int32[:, ::1], uint32[:, :, :, ::1])")
+@compiled("void(uint32[:, :, ::1], int32[:, ::1], int32[:, ::1], uint32[:, :, :, ::1])")
 def turned_masks(forms: Any, places: Any, sizes: Any, out: Any) -> None:
     """out (N, 2, w², l) <- what the server deals to pick E of two groups' winners: the one-hot at its places (j_A, j_B), and
     the matrix of ρ_E(j_A − x, j_B − y) over all turns (x, y). forms (N, w², l); sizes (N, 2) of the groups."""
@@ -235,7 +235,7 @@ def turned_masks(forms: Any, places: Any, sizes: Any, out: Any) -> None:
                         turned[at, lane] = source[lane]
 
 
-@_compiled(
+@compiled(
     "void(uint32[:, :, ::1], int32[:, ::1], int32[:, ::1], uint32[:, :, :, ::1], uint32[:, ::1], uint64[::1], boolean,"
     " uint32[:, ::1])"
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from secfc.coding._kernels import _compiled
+from secfc.coding._compiling import compiled, inlined, room
 
 WORDS = 256  # looked at together, in the first-level cache
 _U8, _U16 = np.uint8, np.uint16
@@ -16,16 +16,25 @@ _HIGH = np.uint64(0x8080808080808080)
 _ZERO, _ONE, _BYTE, _S7 = np.uint64(0), np.uint64(1), np.uint64(127), np.uint64(7)
 
 
-@_compiled("int64(uint8[::1], int64, boolean, uint8[::1], int64[::1])")
-def clean(values: Any, begin: int, nonzero: bool, spare: Any, used: Any) -> Any:
-    """Keep the low seven bits in place from `begin` on, and put the next spare value where that is 127 (or 0, if `nonzero`).
+@inlined
+def _next_spare(spare: Any, at: Any, least: Any) -> Any:
+    """Where the next good spare value is; the end if there is none."""
+    while at < spare.shape[0] and _U8((spare[at] & _U8(127)) - least) >= _U8(127) - least:
+        at += 1
+    return at
 
-    `used[0]` counts the spare values taken. Returns where it stopped: at the end, or where spare values may run out. Eight
-    values are one word, and `marks` has the high bit of each that must be replaced. Which words have one nobody can predict,
-    so they are listed without a branch first.
+
+@compiled("int64(uint8[::1], int64, boolean, uint8[::1], int64[::1])")
+def clean(values: Any, begin: int, nonzero: bool, spare: Any, used: Any) -> Any:
+    """Keep the low seven bits in place from `begin` on, and put the next good spare value where that is 127 (or 0, if
+    `nonzero`).
+
+    `used[0]` counts the spare bytes taken or passed over. Returns where it stopped: at the end, or at the word (eight values)
+    or value for which no spare is left. `marks` has the high bit of each value that must be replaced. Which words have one
+    nobody can predict, so they are listed without a branch first.
     """
-    at, zeros = np.uint64(used[0]), _HIGH if nonzero else _ZERO
-    marks, where = np.empty(WORDS, np.uint64), np.empty(WORDS, np.uint16)
+    at, zeros, least = used[0], _HIGH if nonzero else _ZERO, _U8(1) if nonzero else _U8(0)
+    marks, where = room((WORDS,), np.uint64), room((WORDS,), np.uint16)
     start, end = begin // 8 * 8, values.shape[0] // 8 * 8
     for first in range(start, end, 8 * WORDS):
         words = values[first : min(first + 8 * WORDS, end)].view(np.uint64)
@@ -37,30 +46,33 @@ def clean(values: Any, begin: int, nonzero: bool, spare: Any, used: Any) -> Any:
         for i in range(words.shape[0]):
             where[count] = _U16(i)
             count += np.uint64(marks[i] != _ZERO)
-        if np.int64(at) + 8 * np.int64(count) > spare.shape[0]:
-            used[0] = np.int64(at)
-            return first
         for j in range(np.int64(count)):
             at_word = np.uint64(where[j])
             v, bad = words[at_word], marks[at_word]
             while bad:
+                at = _next_spare(spare, at, least)
+                if at == spare.shape[0]:
+                    words[at_word], used[0] = v, at
+                    return first + 8 * np.int64(at_word)
                 one = (bad & (~bad + _ONE)) >> _S7  # 1 in the lowest bad byte
-                v = (v & ~(one * _BYTE)) | (one * np.uint64(spare[at]))
-                at += _ONE
+                v = (v & ~(one * _BYTE)) | (one * np.uint64(spare[at] & _U8(127)))
+                at += 1
                 bad &= bad - _ONE
             words[at_word] = v
-    used[0] = np.int64(at)
     for b in range(max(begin, end), values.shape[0]):
         values[b] &= _U8(127)
-        if values[b] == 127 or (nonzero and values[b] == 0):
-            if used[0] == spare.shape[0]:
+        if values[b] == 127 or values[b] < least:
+            at = _next_spare(spare, at, least)
+            if at == spare.shape[0]:
+                used[0] = at
                 return b
-            values[b] = spare[used[0]]
-            used[0] += 1
+            values[b] = spare[at] & _U8(127)
+            at += 1
+    used[0] = at
     return values.shape[0]
 
 
-@_compiled("void(uint16[::1], uint16, uint8[::1])")
+@compiled("void(uint16[::1], uint16, uint8[::1])")
 def remainders(values: Any, bound: Any, out: Any) -> None:
     """out <- values mod bound, by floats: those below 2^16 divided by whole numbers are never off by a whole number."""
     inverse = np.float32(1.0) / np.float32(bound)

@@ -10,29 +10,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
-import numba
 import numpy as np
 
-from secfc.coding import kernels
-from secfc.coding._kernels import _F, _compiled, _inlined
+from secfc.coding._compiling import alone, compiled, inlined, room
 
 TILE = 256
 _U8, _U16 = np.uint8, np.uint16
-# Loops that become vectors only if they are compiled by themselves: in one function LLVM cannot tell their arrays apart.
-_alone = cast("Callable[[_F], _F]", numba.njit(nogil=True, cache=kernels.kept, boundscheck=False))
 
 
-@_inlined
+@inlined
 def _add(x: Any, y: Any, u: Any) -> Any:
     """x + y mod u: a sum below u wraps around to something greater when u is subtracted."""
     s = _U8(x + y)
     return min(s, _U8(s - u))
 
 
-@_inlined
+@inlined
 def _sub(x: Any, y: Any, u: Any) -> Any:
     """x − y mod u, likewise."""
     d = _U8(x - y)
@@ -42,7 +37,7 @@ def _sub(x: Any, y: Any, u: Any) -> Any:
 # --- COMPARE ---------------------------------------------------------------------------------------------------------
 
 
-@_alone
+@alone
 def _cut(digits: Any, octets: Any, out: Any) -> None:
     """out[q] <- base-4 digit q. Every shift is a constant: by a variable, numba's would be one of 64 bits."""
     for c in range(digits.shape[0]):
@@ -59,13 +54,13 @@ def _cut(digits: Any, octets: Any, out: Any) -> None:
             q3[c] = _U8(v >> _U8(6))
 
 
-@_compiled("void(uint32[:, ::1], uint8[:, ::1], int64, uint8, uint8[::1])")
+@compiled("void(uint32[:, ::1], uint8[:, ::1], int64, uint8, uint8[::1])")
 def deal_digits(digits: Any, streams: Any, bits: int, u: Any, out: Any) -> None:
     """out <- [ρ_q ≥ θ] − Σ streams mod u, for every base-4 digit q of ρ and its thresholds θ, tile by tile."""
     lanes, total = digits.shape
     half = (bits + 1) // 2
     thresholds = lanes * (3 * half - 2 * (bits & 1))
-    octets, base_4 = np.empty((3, TILE), np.uint8), np.empty((12, TILE), np.uint8)
+    octets, base_4 = room((3, TILE), np.uint8), room((12, TILE), np.uint8)
     for first in range(0, total, TILE):
         n = min(TILE, total - first)
         at = first * thresholds
@@ -84,7 +79,7 @@ def deal_digits(digits: Any, streams: Any, bits: int, u: Any, out: Any) -> None:
                     at += n
 
 
-@_alone
+@alone
 def _position(y: Any, t1: Any, t2: Any, t3: Any, acc: Any, down: Any, one: Any, u: Any, out: Any) -> None:
     """out <- c_q = acc + (1 − T_{y+1}) or acc + T_y, and acc += 1 − T_y + T_{y+1}, with three thresholds."""
     for c in range(out.shape[0]):
@@ -101,7 +96,7 @@ def _position(y: Any, t1: Any, t2: Any, t3: Any, acc: Any, down: Any, one: Any, 
         acc[c] = _add(acc[c], _sub(one, _sub(here, above, u), u), u)
 
 
-@_alone
+@alone
 def _top(y: Any, t1: Any, acc: Any, down: Any, one: Any, u: Any, out: Any) -> None:
     """The same for a digit of one bit."""
     for c in range(out.shape[0]):
@@ -113,7 +108,7 @@ def _top(y: Any, t1: Any, acc: Any, down: Any, one: Any, u: Any, out: Any) -> No
         acc[c] = _add(acc[c], _sub(one, _sub(here, above, u), u), u)
 
 
-@_alone
+@alone
 def _blind(c_q: Any, factor: Any, plus: Any, minus: Any, u: Any, out: Any) -> None:
     """out <- s·c_q + plus − minus mod u. A product mod 127 is folded, as 2^7 = 1; only tests have another u."""
     if u == _U8(127):
@@ -128,7 +123,7 @@ def _blind(c_q: Any, factor: Any, plus: Any, minus: Any, u: Any, out: Any) -> No
             out[c] = _sub(_add(s, plus[c], u), minus[c], u)
 
 
-@_alone
+@alone
 def _turned(positions: Any, spare: Any, turn: Any, n: Any, masks: Any) -> Any:
     """Turn every column cyclically by its own number of places, one binary digit of that number after the other."""
     count = positions.shape[0]
@@ -147,7 +142,7 @@ def _turned(positions: Any, spare: Any, turn: Any, n: Any, masks: Any) -> Any:
     return source
 
 
-@_compiled(
+@compiled(
     "void(uint32[:, ::1], uint8[::1], uint8[::1], uint8[::1], uint8[::1], uint8[::1], uint8[::1],"
     " int64, uint8, uint8, uint8[::1])"
 )
@@ -171,10 +166,11 @@ def answer_tests(
     lanes, total = digits.shape
     half = (bits + 1) // 2
     thresholds, places = lanes * (3 * half - 2 * (bits & 1)), half * lanes + 1
-    octets, base_4 = np.empty((3, TILE), np.uint8), np.empty((12, TILE), np.uint8)
-    acc, value = np.empty(TILE, np.uint8), np.empty(TILE, np.uint8)
-    nothing, masks = np.zeros(TILE, np.uint8), np.empty(TILE, np.uint8)
-    answers, spare = np.empty((places, TILE), np.uint8), np.empty((places, TILE), np.uint8)
+    octets, base_4 = room((3, TILE), np.uint8), room((12, TILE), np.uint8)
+    acc, value = room((TILE,), np.uint8), room((TILE,), np.uint8)
+    nothing, masks = room((TILE,), np.uint8), room((TILE,), np.uint8)
+    nothing[:] = _U8(0)
+    answers, spare = room((places, TILE), np.uint8), room((places, TILE), np.uint8)
     for first in range(0, total, TILE):
         n = min(TILE, total - first)
         acc[:] = _U8(0)
@@ -208,11 +204,11 @@ def answer_tests(
                 target[c] = source[c]
 
 
-@_compiled("int64(uint8[:, ::1], int64, uint8, uint8[::1])")
+@compiled("int64(uint8[:, ::1], int64, uint8, uint8[::1])")
 def find_zeros(messages: Any, places: int, u: Any, out: Any) -> Any:
     """out[c] <- whether the messages' sum is 0 at a position of comparison c; returns the most zeros of one comparison."""
     total = out.shape[0]
-    zeros, sums = np.empty(TILE, np.uint8), np.empty(TILE, np.uint8)
+    zeros, sums = room((TILE,), np.uint8), room((TILE,), np.uint8)
     most = _U8(0)
     for first in range(0, total, TILE):
         n = min(TILE, total - first)
@@ -236,7 +232,7 @@ def find_zeros(messages: Any, places: int, u: Any, out: Any) -> Any:
 # --- ZERO ------------------------------------------------------------------------------------------------------------
 
 
-@_compiled("void(uint8[::1], uint8[::1], int32[::1], int32[::1], int64, int64, int64[::1])")
+@compiled("void(uint8[::1], uint8[::1], int32[::1], int32[::1], int64, int64, int64[::1])")
 def count_shares(shares: Any, blinds: Any, up: Any, down: Any, one: int, u: int, totals: Any) -> None:
     """totals[up] += share of b, totals[down] += share of 1 − b, for bits b = g ⊕ β whose g is shared; -1 is no test."""
     for c in range(shares.shape[0]):

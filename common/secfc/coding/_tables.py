@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from secfc.coding._kernels import _compiled, _inlined
+from secfc.coding._compiling import compiled, inlined, room
 
 _MASK = np.uint64((1 << 21) - 1)
 _S21, _S29, _S32 = np.uint64(21), np.uint64(29), np.uint64(32)
 _K1, _K2, _K3 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
-@_inlined
+@inlined
 def _mix(first: Any, second: Any, key: Any) -> Any:
     """64 bits of an ID under a key: multiply and fold, as in splitmix64. IDs are uniform already; the key only sees to it
     that every table places them differently."""
@@ -28,12 +28,12 @@ def _mix(first: Any, second: Any, key: Any) -> Any:
     return x ^ (x >> _S32)
 
 
-@_inlined
+@inlined
 def _place(first: Any, second: Any, key: Any, part: Any) -> Any:
     return np.int64(((_mix(first, second, key) >> _S32) * np.uint64(part)) >> _S32)
 
 
-@_inlined
+@inlined
 def _change(table: Any, cell: Any, first: Any, second: Any, check: Any, times: Any, primes: Any) -> None:
     """Add `times` copies of an ID to a cell."""
     for lane in range(primes.shape[0]):
@@ -46,10 +46,11 @@ def _change(table: Any, cell: Any, first: Any, second: Any, check: Any, times: A
         row[3] = np.uint32((row[3] + factor * (((check >> shift) & _MASK) % p)) % p)
 
 
-@_compiled("void(uint64[:, ::1], uint64[::1], int64, uint64[::1], uint32[:, ::1])")
+@compiled("void(uint64[:, ::1], uint64[::1], int64, uint64[::1], uint32[:, ::1])")
 def insert_ids(ids: Any, keys: Any, part: int, primes: Any, table: Any) -> None:
     """Add every ID to its three cells."""
-    once = np.ones(primes.shape[0], dtype=np.uint64)
+    once = room((primes.shape[0],), np.uint64)
+    once[:] = np.uint64(1)
     for i in range(ids.shape[0]):
         first, second = ids[i, 0], ids[i, 1]
         check = _mix(first, second, keys[3])
@@ -57,7 +58,7 @@ def insert_ids(ids: Any, keys: Any, part: int, primes: Any, table: Any) -> None:
             _change(table, r * part + _place(first, second, keys[r], part), first, second, check, once, primes)
 
 
-@_inlined
+@inlined
 def _is_copies(table: Any, cell: Any, first: Any, second: Any, check: Any, count: Any, primes: Any) -> Any:
     """Whether a cell's counts and checks are those of `count` copies of this ID."""
     good = True
@@ -68,17 +69,20 @@ def _is_copies(table: Any, cell: Any, first: Any, second: Any, check: Any, count
     return good
 
 
-@_compiled(
-    "int64(uint32[:, ::1], uint64[::1], int64, uint64[::1], uint64[:, ::1], uint64[:, ::1], int64[::1], int64[::1])"
+@compiled(
+    "int64(uint32[:, ::1], uint64[::1], int64, uint64[::1], uint64[:, ::1], uint64[:, ::1], int64[::1], int64[::1],"
+    " uint8[::1])"
 )
-def peel_ids(table: Any, keys: Any, part: int, primes: Any, inverses: Any, ids: Any, copies: Any, stack: Any) -> int:
+def peel_ids(
+    table: Any, keys: Any, part: int, primes: Any, inverses: Any, ids: Any, copies: Any, stack: Any, waiting: Any
+) -> int:
     """Take IDs out of a table as long as a cell holds copies of one only; returns how many different ones were found.
 
     `inverses[c]` are those of c in every lane: an ID is looked for with up to len(inverses) - 1 copies. Every cell is looked
     at once, and again whenever an ID was taken out of it, so the work is linear; it ends at len(ids) IDs whatever the table.
     """
-    waiting = np.ones(3 * part, dtype=np.uint8)
-    minus = np.empty(primes.shape[0], dtype=np.uint64)
+    waiting[:] = np.uint8(1)
+    minus = room((primes.shape[0],), np.uint64)
     for cell in range(3 * part):
         stack[cell] = cell
     top, found = 3 * part, 0

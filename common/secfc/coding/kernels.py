@@ -1,123 +1,110 @@
-"""The compiled kernels of `_kernels`, `_product` and `_tables`, loaded when the first one is called; those of
-`_sealed_kernels` (docs/sealed.md) when `sealed()` is.
+"""The compiled inner loops of the modules beside this one, loaded when the first of them is called.
 
-numba takes a good second to import, and planning, checking and provisioning never need it. Compiling takes much longer (some
-15 s of one core) and holds up every other thread, so a program that others wait for calls `warm` before it talks to them.
-
-Compiled code is kept where numba can write: in `NUMBA_CACHE_DIR`, beside the package, or in the user's cache folder. Where it
-cannot write, or the disk is full, kernels are compiled for this process only.
+numba compiles them, which takes some 15 s of one core and holds up every other thread: once per machine, and a program that
+others wait for calls `warm` before it talks to them. The result is one file of machine code, for this source and this
+processor, in the folder that `SECFC_KERNELS` names, else beside the package or in the user's cache folder. Later starts load
+it with LLVM alone, in about 0.05 s of CPU; numba, which takes half a second to import, stays out.
 """
 
 from __future__ import annotations
 
-import atexit
+import hashlib
 import importlib
+import json
 import logging
 import os
-import shutil
-import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
+from secfc import atomicfile
 from secfc.logs import say
 
 log = logging.getLogger("secfc.coding.kernels")
-_OF_TABLES = ("insert_ids", "peel_ids")
-_PLAIN, _SEALED = ("_kernels", "_product", "_tables"), "_sealed_kernels"
-SHIPPED = "SECFC_KERNELS"  # names a folder of kernels compiled beforehand, which may be read-only
-_MEMORY = Path("/dev/shm")  # noqa: S108 - writable in a container whose root is not; only a private folder is made in it
-_loading = threading.RLock()  # threads that import the same modules at the same time can wait for each other for ever
-kept = True  # whether what is compiled goes to disk; `_kernels` asks when it is loaded
+FOLDER = "SECFC_KERNELS"  # may be read-only, if what it holds was made for this processor
+SCAN = 256  # words looked at together when searching for the rare candidate that must be rejected
+_SOURCES = Path(__file__).parent
+_loading = threading.Lock()
+_loaded: dict[str, Callable[..., Any]] = {}
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    with _loading:
-        _use_shipped()
-        _load(*_PLAIN)
-    from secfc.coding import _kernels, _product
-
-    if name in _OF_TABLES:
-        from secfc.coding import _tables as home
-    else:
-        home = _product if name == "product" else _kernels
-    globals()[name] = getattr(home, name)
-    return globals()[name]
+    warm()
+    if name not in _loaded:
+        raise AttributeError(name)
+    globals()[name] = _loaded[name]
+    return _loaded[name]
 
 
-def sealed() -> ModuleType:
-    """The kernels of sealed rounds, which only federations with sealed uploads load."""
-    if _SEALED not in globals():
-        with _loading:
-            _use_shipped()
-            _load(*_PLAIN, _SEALED)
-        globals()[_SEALED] = importlib.import_module(f"secfc.coding.{_SEALED}")
-    return cast("ModuleType", globals()[_SEALED])
-
-
-def warm(*, with_sealed: bool = True) -> None:
+def warm() -> None:
     """Load the kernels now; from disk if they were compiled before, else the log says that they are being compiled."""
-    if with_sealed:
-        sealed()
-    else:
-        __getattr__("nearest")
+    with _loading:
+        if not _loaded:
+            _loaded.update(_load())
 
 
-def _load(*modules: str) -> None:
-    """Load modules of kernels, and if numba finds no place for what it compiles, without keeping it."""
-    global kept  # noqa: PLW0603 - one process has one set of kernels
+def _load() -> dict[str, Callable[..., Any]]:
+    from secfc.coding import _machine
+
+    name = f"kernels-{_key()}.bin"
+    for folder in _folders():
+        if (found := _read(folder / name)) is not None:
+            return _machine.load(*found)
+    say(log, "compiling kernels for this machine, once; this takes 15 seconds to a minute")
+    began = time.monotonic()
+    entries, code = importlib.import_module("secfc.coding._compiling").compile_all()
+    say(log, "kernels are compiled", seconds=round(time.monotonic() - began, 1))
+    _keep(name, json.dumps(entries).encode() + b"\n" + code)
+    return _machine.load(entries, code)
+
+
+def _key() -> str:
+    """Names the source of the kernels, the compiler and the processor."""
+    import llvmlite
+
+    from secfc.coding import _machine
+
+    digest = hashlib.sha256(repr((llvmlite.__version__, _machine.processor())).encode())
+    for path in sorted(_SOURCES.glob("_*.py")):
+        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:24]
+
+
+def _folders() -> Iterable[Path]:
+    """Where kernels may be kept, best first."""
+    if chosen := os.environ.get(FOLDER):
+        return [Path(chosen)]
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return [_SOURCES / "__pycache__", Path(cache, "secfc")]
+
+
+def _read(path: Path) -> tuple[list[Any], bytes] | None:
+    """What `_keep` has written, if it is there and whole."""
     try:
-        _import(*modules)
-    except (OSError, RuntimeError) as error:  # numba's own word for "nowhere to write" is RuntimeError
-        if not kept:
-            raise
-        kept = False
-        why = error.strerror if isinstance(error, OSError) else "no folder of this user's can be written"
-        advice = "set NUMBA_CACHE_DIR to a folder that this user can write"
-        text = "compiled kernels cannot be kept, so every start compiles them again"
-        say(log, text, level=logging.WARNING, reason=why, advice=advice)
-        _import(*modules)
+        whole = path.read_bytes()
+    except OSError:
+        return None
+    if hashlib.sha256(whole[32:]).digest() != whole[:32]:
+        return None
+    entries, _, code = whole[32:].partition(b"\n")
+    return json.loads(entries), code
 
 
-def _import(*modules: str) -> None:
-    """Import modules of kernels, and say so if that compiles them."""
-    from numba.core import event
-
-    class Announced(event.Listener):
-        """Says so when the first function is compiled; loading one from disk is no such event."""
-
-        began: float | None = None
-
-        def on_start(self, event: Any) -> None:
-            if self.began is None:
-                self.began = time.monotonic()
-                often = "once" if kept else "for this process"
-                say(log, f"compiling kernels for this machine, {often}; this takes 15 seconds to a minute")
-
-        def on_end(self, event: Any) -> None:
-            pass
-
-    listener = Announced()
-    with event.install_listener("numba:compile", listener):
-        for name in modules:
-            importlib.import_module(f"secfc.coding.{name}")
-    if listener.began is not None:
-        say(log, "kernels are compiled", seconds=round(time.monotonic() - listener.began, 1))
-
-
-def _use_shipped() -> None:
-    """Give numba a copy of the shipped kernels: it reads only where it could write, say because the processor differs."""
-    shipped = os.environ.get(SHIPPED)
-    if not shipped or "NUMBA_CACHE_DIR" in os.environ or not Path(shipped).is_dir():
-        return
-    try:
-        folder = tempfile.mkdtemp(prefix="secfc-kernels-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        os.environ["NUMBA_CACHE_DIR"] = shutil.copytree(shipped, Path(folder, "copy").as_posix())
-    except OSError as error:
-        reason = error.strerror or "not all files can be copied"  # copytree gathers errors of its own kind
-        say(log, "the kernels shipped with the image cannot be used", level=logging.WARNING, reason=reason)
+def _keep(name: str, value: bytes) -> None:
+    """Write to the first folder that takes it; if none does, this process goes on with what it has compiled."""
+    reasons = []
+    for folder in _folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            atomicfile.write(folder / name, [hashlib.sha256(value).digest(), value], mode=0o644)
+        except OSError as error:
+            reasons.append(f"{folder}: {error.strerror}")
+        else:
+            return
+    text = "compiled kernels cannot be kept, so every start compiles them again"
+    advice = f"set {FOLDER} to a folder that this user can write"
+    say(log, text, level=logging.WARNING, reason="; ".join(reasons), advice=advice)

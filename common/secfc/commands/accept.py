@@ -7,21 +7,13 @@ from pathlib import Path
 
 import click
 
+from secfc.commands import options
 from secfc.pki import acceptance
 
 
 @click.command("accept")
-@click.option(
-    "--kit",
-    "kit_path",
-    required=True,
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="What `secfc enroll` made, or a kit whose certificate is renewed.",
-)
-@click.option(
-    "--answer", required=True, metavar="DIR", type=click.Path(path_type=Path), help="What `secfc sign` made for it."
-)
+@options.kit("What `secfc enroll` made, or a kit whose certificate is renewed.")
+@options.path("--answer", required=True, metavar="DIR", help="What `secfc sign` made for it.")
 @click.option(
     "--authority-fingerprint",
     "fingerprint",
@@ -29,7 +21,7 @@ from secfc.pki import acceptance
     metavar="HEX",
     help="As the authority's holder read it out; may be left out if this kit trusts that authority already.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@options.as_json()
 def command(kit_path: Path, answer: Path, fingerprint: str | None, as_json: bool) -> None:
     """Check the authority's answer and make the kit complete.
 

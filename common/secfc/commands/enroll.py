@@ -8,16 +8,15 @@ from pathlib import Path
 import click
 
 from secfc.agreement import federation as federations
+from secfc.commands import options
 from secfc.pki import enrolment, kit
 
 
 @click.command("enroll")
-@click.argument("federation_file", metavar="FEDERATION.TOML", type=click.Path(path_type=Path))
+@options.federation
 @click.option("--as", "name", required=True, metavar="NAME", help='Which party you are: a client\'s name, or "server".')
-@click.option(
-    "--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="New or empty folder: your kit."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@options.new_folder("New or empty folder: your kit.")
+@options.as_json()
 def command(federation_file: Path, name: str, out: Path, as_json: bool) -> None:
     """Make a key that never leaves this machine, and a request (DIR/request.pem) that holds no secret.
 

@@ -8,16 +8,15 @@ from pathlib import Path
 import click
 
 from secfc import textfile
+from secfc.commands import options
 from secfc.errors import ConfigError
 from secfc.pki import keyfile, kit
 
 MAX_BYTES = 1 << 10
 
-option = click.option(
+option = options.path(
     "--passphrase-file",
     metavar="FILE",
-    type=click.Path(path_type=Path),
-    default=None,
     help="Its first line is the passphrase of ca.key; default: asked on the terminal.",
 )
 

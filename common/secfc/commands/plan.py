@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from rich.table import Table
 
 from secfc.agreement import costs
 from secfc.agreement import federation as federations
-from secfc.agreement.job import MEMBERSHIPS
+from secfc.agreement.job import MEMBERSHIPS, MOST_RUNS, STARTS
 from secfc.agreement.plan import Plan, Wishes, make, of
 from secfc.agreement.uploads import DEFAULT, MEANING, SEES, UPLOADS
+from secfc.commands import options
 from secfc.errors import PlanError
 
 
@@ -29,7 +31,10 @@ from secfc.errors import PlanError
     show_default=True,
     help="t: any t clients may collude and learn nothing about others' rows from their shares.",
 )
-@click.option("--clusters", "-k", type=int, default=8, show_default=True, help="Clusters (k).")
+@click.option("--clusters", "-k", default="8", show_default=True, help="Clusters (k), or several with commas.")
+@click.option(
+    "--starts", type=click.IntRange(1, MOST_RUNS), default=STARTS, show_default=True, help="Starts of every k."
+)
 @click.option("--features", "-d", type=int, default=100, show_default=True, help="Features of a row (d).")
 @click.option("--rows", "-m", type=int, default=10_000, show_default=True, help="Largest number of rows in all (m).")
 @click.option("--bound", type=float, default=1.0, show_default=True, help="Public bound on every |x|.")
@@ -40,28 +45,36 @@ from secfc.errors import PlanError
 @click.option("--segments", type=int, default=None, help="Pieces a row is cut into (ℓ); default: the most that fit.")
 @click.option("--candidates", type=int, help="Rows each seed of k-means++ is chosen from; default: 2 + ⌊ln k⌋.")
 @click.option("--membership", type=click.Choice(MEMBERSHIPS), default="public", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@options.as_json()
 def command(federation: Path | None, clients: int | None, as_json: bool, **wishes: Any) -> None:
     """Show the parameters and the cost of a job before anybody starts: either of FEDERATION (a federation.toml) or of
     what the options say."""
     wishes["max_rows"] = wishes.pop("rows")
-    made = of(federations.load(federation)) if federation else make(_from_options(clients, wishes))
+    starts, clusters = wishes.pop("starts"), options.numbers(wishes.pop("clusters"), "--clusters")
+    runs = tuple(k for k in clusters for _ in range(starts))
+    if federation:
+        agreed = federations.load(federation)
+        made, runs = of(agreed), agreed.job.runs
+    else:
+        made = make(_from_options(clients, wishes | {"clusters": max(clusters)}))
     if as_json:
-        click.echo(json.dumps(_report(made)))
+        click.echo(json.dumps(_report(made, runs)))
         return
     tables = [
-        _parameters(made),
-        _cost(made),
-        *([_guards(made), _sealed(made)] if made.wishes.uploads == "sealed" else []),
+        _parameters(made, runs),
+        _cost(made, runs),
+        *([_guards(made), _sealed(made, runs)] if made.wishes.uploads == "sealed" else []),
     ]
     Console().print(*tables)
     click.echo(f"{'note' if made.wishes.uploads == DEFAULT else 'warning'}: {MEANING[made.wishes.uploads]}", err=True)
 
 
-def _report(made: Plan) -> dict[str, Any]:
+def _report(made: Plan, runs: Sequence[int]) -> dict[str, Any]:
     """All of it, for machines."""
-    sealed = {"sealed": costs.sealed(made) | {"guards": made.guards()}} if made.wishes.uploads == "sealed" else {}
-    return made.parameters() | {"cost": costs.of(made)} | sealed | {"warnings": [MEANING[made.wishes.uploads]]}
+    found = costs.sealed_runs(made, runs) | {"guards": made.guards()} if made.wishes.uploads == "sealed" else None
+    sealed = {} if found is None else {"sealed": found}
+    shown = made.parameters() | {"runs": list(runs)}
+    return shown | {"cost": costs.of(made, runs)} | sealed | {"warnings": [MEANING[made.wishes.uploads]]}
 
 
 def _from_options(clients: int | None, wishes: dict[str, Any]) -> Wishes:
@@ -70,7 +83,7 @@ def _from_options(clients: int | None, wishes: dict[str, Any]) -> Wishes:
     return Wishes(clients=clients, **wishes)
 
 
-def _parameters(made: Plan) -> Table:
+def _parameters(made: Plan, runs: Sequence[int]) -> Table:
     w = made.wishes
     spare = w.clients - made.asked()[1]
     table = Table(title="Parameters", title_justify="left", show_header=False)
@@ -102,6 +115,11 @@ def _parameters(made: Plan) -> Table:
             f"k-means++ chooses every seed from {made.candidates} rows" if made.candidates > 1 else "plain k-means++"
         )
         rows.append(("candidates", f"{made.candidates}", f"{tried}; the server learns which they are"))
+    if len(runs) > 1:
+        tried = ", ".join(f"{k}" for k in dict.fromkeys(runs))
+        rows.append(
+            ("runs", f"{len(runs)}", f"k = {tried}, side by side from one sharing; each gives assignments away")
+        )
     if w.liars:
         asked = f"R+2A = {made.asked()[1]} are asked"
         rows.append(("liars A", f"{w.liars}", f"wrong uploads that are found and left out; {asked}"))
@@ -112,9 +130,10 @@ def _parameters(made: Plan) -> Table:
     return table
 
 
-def _cost(made: Plan) -> Table:
-    cost = costs.of(made)
-    table = Table(title=f"Cost at m = {made.wishes.max_rows} rows, dealt evenly", title_justify="left")
+def _cost(made: Plan, runs: Sequence[int]) -> Table:
+    cost = costs.of(made, runs)
+    beside = f", while all {len(runs)} runs move" if len(runs) > 1 else ""
+    table = Table(title=f"Cost at m = {made.wishes.max_rows} rows, dealt evenly{beside}", title_justify="left")
     for column in ("", "one client", "server"):
         table.add_column(column, justify="left" if not column else "right")
     if made.private:
@@ -146,12 +165,12 @@ def _guards(made: Plan) -> Table:
     return table
 
 
-def _sealed(made: Plan) -> Table:
+def _sealed(made: Plan, runs: Sequence[int]) -> Table:
     """What the parties of a sealed round send and take; labels that changed go to everybody besides."""
     table = Table(title="Sealed rounds, clusters of m/k rows", title_justify="left")
     for column in ("", "member", "other client", "server"):
         table.add_column(column, justify="left" if not column else "right")
-    for name, found in costs.sealed(made).items():
+    for name, found in costs.sealed_runs(made, runs).items():
         words = _ROUNDS[name]
         table.add_row(f"{words}, sent", *(size(found[f"{party}_sent"]) for party in ("member", "client", "server")))
         table.add_row(f"{words}, received", size(found["member_received"]), "–", size(found["server_received"]))

@@ -12,24 +12,18 @@ from rich.table import Table
 from secfc.agreement import federation as federations
 from secfc.agreement.federation import Federation
 from secfc.agreement.uploads import DEFAULT, MEANING
-from secfc.commands import passphrases
-from secfc.pki.provision import MAX_DAYS, Provisioned, provision, subject_names
+from secfc.commands import options, passphrases
+from secfc.pki.provision import Provisioned, provision, subject_names
 
 
 @click.command("provision")
-@click.argument("federation_file", metavar="FEDERATION.TOML", type=click.Path(path_type=Path))
-@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="New or empty folder.")
-@click.option(
-    "--days",
-    default=365,
-    show_default=True,
-    type=click.IntRange(1, MAX_DAYS),
-    help="How long the parties' certificates last.",
-)
+@options.federation
+@options.new_folder()
+@options.days("How long the parties' certificates last.")
 @click.option("--ca-only", is_flag=True, help="Only the authority: parties make their keys with `secfc enroll`.")
 @passphrases.option
 @click.option("--no-passphrase", is_flag=True, help="Leave ca.key unencrypted: whoever copies it can use it.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@options.as_json("Print one JSON object instead of a table.")
 def command(
     federation_file: Path,
     out: Path,

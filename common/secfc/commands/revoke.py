@@ -7,18 +7,16 @@ from pathlib import Path
 
 import click
 
-from secfc.commands import passphrases
+from secfc.commands import options, passphrases
 from secfc.pki import authority as authorities
 from secfc.pki import signedroster
 
 
 @click.command("revoke")
 @click.argument("name", metavar="NAME")
-@click.option(
-    "--ca", required=True, metavar="DIR", type=click.Path(path_type=Path), help="The authority `secfc provision` made."
-)
+@options.authority
 @passphrases.option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@options.as_json()
 def command(name: str, ca: Path, passphrase_file: Path | None, as_json: bool) -> None:
     """Revoke the certificate of party NAME, for example because its key was stolen.
 

@@ -7,33 +7,24 @@ from pathlib import Path
 
 import click
 
-from secfc import textfile
 from secfc.agreement import federation as federations
-from secfc.commands import passphrases
+from secfc.commands import options, passphrases
 from secfc.pki import authority as authorities
-from secfc.pki import enrolment, kit, signedroster
-from secfc.pki.provision import MAX_DAYS, authority_fingerprint
+from secfc.pki import certificates, enrolment, signedroster
+from secfc.pki.provision import authority_fingerprint
 
 
 @click.command("sign")
-@click.argument("federation_file", metavar="FEDERATION.TOML", type=click.Path(path_type=Path))
-@click.argument("request_file", metavar="REQUEST.PEM", type=click.Path(path_type=Path))
-@click.option(
-    "--ca", required=True, metavar="DIR", type=click.Path(path_type=Path), help="The authority `secfc provision` made."
-)
+@options.federation
+@click.argument("request_file", metavar="REQUEST.PEM", type=options.PATH)
+@options.authority
 @click.option(
     "--fingerprint", required=True, metavar="HEX", help="As the site told you; spaces and case do not matter."
 )
-@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="New or empty folder.")
-@click.option(
-    "--days",
-    default=365,
-    show_default=True,
-    type=click.IntRange(1, MAX_DAYS),
-    help="How long the certificate lasts.",
-)
+@options.new_folder()
+@options.days("How long the certificate lasts.")
 @passphrases.option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@options.as_json()
 def command(
     federation_file: Path,
     request_file: Path,
@@ -57,7 +48,7 @@ def command(
       secfc sign federation.toml request.pem --ca authority/ca --fingerprint "1a2b ..." --out answer
     """
     federation = federations.load(federation_file)
-    request = enrolment.read_request(textfile.read_small_file(request_file, kit.MAX_PEM_BYTES), federation)
+    request = enrolment.read_request(certificates.read_pem(request_file), federation)
     authority = authorities.load(ca, federation.name, lambda: passphrases.of_key(passphrase_file))
     certificate = enrolment.sign(authority, ca, federation, request, fingerprint, out, days=days)
     name, expires, spoken = (

@@ -5,9 +5,14 @@
             label+1, b bits each; the first gap is the first row itself
 
 b is the number of bits of k, all integers little-endian, bit streams filled from the lowest bit. Label 0 stands for -1.
+
+With several runs, the assignments of some of them follow each other, each after its run (2 bytes) and its length (4 bytes).
 """
 
 from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +20,10 @@ import numpy.typing as npt
 from secfc.errors import Malformed
 from secfc.kmeans.distances import Labels
 
+Assignments = dict[int, Labels]  # by run
 _FULL, _CHANGE = 0, 1
 _HEADER = 6
+_RUN = struct.Struct("<HI")
 
 
 def encode(labels: Labels, clusters: int, base: Labels | None = None) -> bytes:
@@ -60,6 +67,36 @@ def decode(data: bytes, rows: int, clusters: int, base: Labels | None) -> Labels
     labels = base.copy()
     labels[at] = _labels(_unpack(data[middle:], count, bits), clusters)
     return labels
+
+
+def encode_all(labels: Assignments, slots: Mapping[int, int], base: Assignments) -> tuple[bytes, bool]:
+    """The assignments of some runs, and whether a base is needed to read them. `slots`: how many labels an assignment of each
+    run of the job may have."""
+    parts = {run: encode(one, slots[run], base.get(run)) for run, one in labels.items()}
+    changes = any(map(is_change, parts.values()))
+    if len(slots) == 1:
+        return parts[0], changes
+    return b"".join(_RUN.pack(run, len(data)) + data for run, data in parts.items()), changes
+
+
+def largest_of_all(rows: int, slots: Mapping[int, int]) -> int:
+    """Bytes of the longest honest encoding of all runs."""
+    head = _RUN.size if len(slots) > 1 else 0
+    return sum(head + largest(rows, most) for most in slots.values())
+
+
+def decode_all(data: bytes, rows: int, slots: Mapping[int, int], base: Assignments) -> Assignments:
+    """The inverse of `encode_all`. Raises Malformed for anything that it does not make."""
+    if len(slots) == 1:
+        return {0: decode(data, rows, slots[0], base.get(0))}
+    out: Assignments = {}
+    while data:
+        run, size = _RUN.unpack_from(data) if len(data) >= _RUN.size else (-1, 0)
+        if run not in slots or run <= max(out, default=-1) or len(data) < _RUN.size + size:
+            raise Malformed("assignments of several runs must be of runs of the job, whole, and in order")
+        out[run] = decode(data[_RUN.size : _RUN.size + size], rows, slots[run], base.get(run))
+        data = data[_RUN.size + size :]
+    return out
 
 
 def _labels(values: npt.NDArray[np.uint32], clusters: int) -> Labels:

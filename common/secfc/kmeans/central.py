@@ -6,6 +6,7 @@ draws from the coins, so that comparing the two means something. The demo and th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from secfc.errors import DataError, InvalidInput
 from secfc.kmeans import empties as empty_clusters
-from secfc.kmeans.candidates import draw_labels
+from secfc.kmeans.candidates import candidates_per_seed, draw_labels
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.seeding import DRAW_BITS, draw_point
 
@@ -71,6 +72,34 @@ def run(
         converged = bool((following == labels).all())
         labels = following
     return Central(labels, len(history), converged, loss, history)
+
+
+def runs(
+    rows: npt.NDArray[np.int64],
+    clusters: Sequence[int],
+    *,
+    coins: Coins,
+    start: str = "k-means++",
+    candidates: int | None = None,
+    **options: Any,
+) -> list[Central]:
+    """Every run of a job, by its number; `clusters` of each, and `candidates` as the job has them. See `run` for the rest."""
+    return [
+        run(
+            rows,
+            k,
+            start=start,
+            coins=coins.of_run(number),
+            candidates=candidates_per_seed(k, start, candidates),
+            **options,
+        )
+        for number, k in enumerate(clusters)
+    ]
+
+
+def best(made: Sequence[Central]) -> Central:
+    """The run of one k that is taken: the least inertia, ties to the first."""
+    return min(made, key=lambda one: one.inertia)
 
 
 def _wide_enough(rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc.errors import InvalidInput
+from secfc.framing import framed
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,13 @@ class Coins:
             attempt += 1
         return out[:count]
 
+    def of_run(self, run: int) -> Coins:
+        """The coins of one run of several. The first has these themselves, so that it is what it would be alone."""
+        if run == 0:
+            return self
+        return Coins(hashlib.sha256(framed(b"secfc/v1/coins of a run", self.seed, b"%d" % run)).digest())
+
     def _bytes(self, label: str, size: int) -> bytes:
         text = label.encode()
-        framed = len(self.seed).to_bytes(4, "big") + self.seed + text
-        return hashlib.shake_256(b"secfc/v1/coins|" + framed).digest(size)
+        named = len(self.seed).to_bytes(4, "big") + self.seed + text
+        return hashlib.shake_256(b"secfc/v1/coins|" + named).digest(size)

@@ -20,7 +20,7 @@ Steps: SEED (k-means++, one seed per request) → SEPARATE (if asked for) → LL
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import Enum
 from fractions import Fraction
 
@@ -34,6 +34,7 @@ from secfc.kmeans.candidates import draw_labels, slots
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.decoding import Distances
 from secfc.kmeans.distances import UNASSIGNED, Labels
+from secfc.kmeans.indices import Indices, indices
 
 Sizes = npt.NDArray[np.int64]
 STARTS = ("k-means++", "random", "separation")
@@ -73,10 +74,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """The assignment that follows. `inertia` is Σ_i min_h d(i, h), exact, in quantised units: of a LLOYD step, if known."""
+    """The assignment that follows. `inertia` is Σ_i min_h d(i, h), exact, in quantised units: of a LLOYD step, if known.
+    `indices` are those of an assignment that repeats, if known."""
 
     labels: Labels
     inertia: Fraction | None = None
+    indices: Indices | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ class State:
     converged: bool
     labels: Labels
     inertia: str = ""  # of the last Lloyd round, exact, as numerator/denominator
+    indices: tuple[float | None, ...] = ()  # of the final assignment, if it is one that repeats and they are known
 
 
 def nearest(distances: Distances, sizes: Sizes) -> Labels:
@@ -150,8 +154,9 @@ def solve(question: Question, distances: Distances) -> Answer:
     closest = nearest(distances, sizes)
     if question.step is Step.SEPARATE:
         return Answer(seeding.separate(distances, sizes, closest, question.labels))
-    loss = inertia(distances, sizes, closest)
-    return Answer(fill_empty(distances, sizes, closest), loss)
+    loss, filled = inertia(distances, sizes, closest), fill_empty(distances, sizes, closest)
+    repeats = bool((filled == question.labels).all())
+    return Answer(filled, loss, indices(distances, sizes, filled) if repeats else None)
 
 
 def _seeded(question: Question, distances: Distances) -> Answer:
@@ -205,7 +210,8 @@ class Clustering:
         self.number = 1
         self.rounds = 0
         self.converged = False
-        self._inertia: Fraction | None = None  # of the last Lloyd round
+        self.inertia: Fraction | None = None  # of the last Lloyd round, if known
+        self.indices = Indices()  # of the final assignment, where they are known
         self.labels: Labels = np.full(rows, UNASSIGNED, dtype=np.int32)
         self.step = Step.LLOYD
         if start not in STARTS:
@@ -259,7 +265,7 @@ class Clustering:
             case Step.LLOYD:
                 self._lloyd(answer)
             case Step.MEASURE:
-                self._inertia, self.step = answer.inertia, Step.DONE
+                self.inertia, self.step = answer.inertia, Step.DONE
             case Step.DONE:
                 raise JobFailed("the clustering is finished and takes no more answers")
         self._stale = self._touched(before, settled, draws)
@@ -283,8 +289,9 @@ class Clustering:
 
     def state(self) -> State:
         """Where it stands, between two requests."""
-        loss = "" if self._inertia is None else str(self._inertia)
-        return State(self.step.value, self.number, self.rounds, self.converged, self.labels, loss)
+        loss = "" if self.inertia is None else str(self.inertia)
+        known = astuple(self.indices) if self.step is Step.DONE else ()
+        return State(self.step.value, self.number, self.rounds, self.converged, self.labels, loss, known)
 
     def resume(self, state: State) -> None:
         """Go on from a state of the same job (rows, clusters, start, coins); all columns are asked for again."""
@@ -292,16 +299,17 @@ class Clustering:
             raise InvalidInput(f"a state of {len(state.labels)} rows does not fit a job of {self.rows}")
         self.step, self.number = Step(state.step), state.number
         self.rounds, self.converged, self.labels = state.rounds, state.converged, state.labels.copy()
-        self._inertia = Fraction(state.inertia) if state.inertia else None
+        self.inertia = Fraction(state.inertia) if state.inertia else None
+        self.indices = Indices(*state.indices)
         self.forget()
 
     def _lloyd(self, answer: Answer) -> None:
-        if self._inertia is not None and answer.inertia is not None and answer.inertia > self._inertia:
+        if self.inertia is not None and answer.inertia is not None and answer.inertia > self.inertia:
             raise JobFailed(
                 f"the inertia rises in Lloyd round {self.rounds + 1}, which exact distances cannot make it do: somebody"
                 " computes with damaged or wrong shares, or sends wrong distances; start a new job (secfc-server --new)"
             )
-        self._inertia = answer.inertia
+        self.inertia, self.indices = answer.inertia, answer.indices or Indices()
         self.rounds += 1
         self.converged = bool((answer.labels == self.labels).all())
         if self.converged or self.rounds >= self.max_rounds:

@@ -39,6 +39,11 @@ def coins_of(coins: Coins, label: str, bits: int) -> int:
     return coins.below(label, 1 << DRAW_BITS) >> (DRAW_BITS - bits)
 
 
+def points_of(coins: Coins, labels: Sequence[str], bits: int) -> tuple[int, ...]:
+    """u of every label."""
+    return tuple(coins_of(coins, label, bits) for label in labels)
+
+
 def draw(field: Field, squares: Digits, coins: Coins, labels: Sequence[str]) -> list[int]:
     """A row for every label, with probability D²/ΣD² (`draw_point`); none if ΣD² = 0."""
     digits = squares.astype(np.int64)

@@ -136,6 +136,17 @@ class Channel:
 
         return call
 
+    def stream_stream(self, *method: Any, **options: Any) -> Callable[..., _Stream]:
+        def call(requests: Any, **settings: Any) -> _Stream:
+            def begin() -> tuple[Any, Check]:
+                anchor, channel = self._dialled()
+                sent = self._sent(requests, anchor)
+                return channel.stream_stream(*method, **options)(sent, **settings), lambda: self._still(anchor)
+
+            return _Stream(begin)
+
+        return call
+
     def _dialled(self) -> tuple[bytes, aio.Channel]:
         anchor = self._now()
         if anchor not in self._channels:

@@ -62,7 +62,7 @@ class Driver:
     async def take(self, given: Any) -> None:
         """Hand an input to the machine, and return once its effects are carried out (work is begun, not done)."""
         if self.broken is not None:
-            raise Unavailable("it cannot keep what it must on its disk, and stops; its log says why")
+            raise Unavailable("it cannot write what it must to its disk, and is stopping; its log says why")
         effects = self._machine.handle(given, self.now())
         if effects.keep or self._unkept:
             self._unkept += 1  # at once: the task begins later, and nothing may overtake it
@@ -89,7 +89,7 @@ class Driver:
                 self._release(effects)
         if self.broken is not None:
             self._look()
-            raise Unavailable("it cannot keep what it must on its disk, and stops; its log says why")
+            raise Unavailable("it cannot write what it must to its disk, and is stopping; its log says why")
 
     async def settled(self) -> bool:
         """Wait until all that was handled is kept: until then nobody may be shown where the machine stands. False if it
@@ -157,5 +157,5 @@ class Driver:
 
 def _machine_lacks(error: OSError | MemoryError) -> SecfcError:
     if isinstance(error, MemoryError):
-        return StorageError("out of memory; make room, then start the same command again to go on")
+        return StorageError("out of memory; free some, then start the same command again to go on")
     return limits.failure(error, "this machine cannot go on", "see what is wrong with it")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
 from secfc.net import rpc, turns, wire
 from secfc.net.driver import Driver
+from secfc.protocol.effects import Arrived
 from secfc.protocol.parcels import Parcel
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
 
 AT_ONCE = 16  # deliveries per peer
+Takes = Callable[[Arrived], Awaitable[None]]
 
 
 class TakesParcels(Protocol):
@@ -35,11 +37,14 @@ class Exchange(grpc_stubs.ExchangeServicer):  # type: ignore[misc]
         return pb.Received(received=received)
 
     async def Hand(self, request: pb.Piece, context: Any) -> pb.Received:
+        received = 0
         async with rpc.refusing(context):
             sender = rpc.caller(context, self._federation)
             with self._turns.turn(sender):
-                await self._driver.take(wire.arrived_from(sender, request))
-        return pb.Received(received=request.offset + len(request.data))
+                piece = wire.arrived_from(sender, request)
+                await self._driver.take(piece)
+                received = piece.offset + len(piece.data)
+        return pb.Received(received=received)
 
     async def Deliver(self, request_iterator: AsyncIterator[pb.Piece], context: Any) -> pb.Received:
         received = 0

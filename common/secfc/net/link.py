@@ -6,7 +6,6 @@ Who a party is, is its certificate, whatever way a message takes: another link m
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -26,7 +25,6 @@ from secfc.v1 import secfc_pb2_grpc as grpc_stubs
 CALL_SECONDS = 30.0
 DELIVERY_SECONDS = 3600.0
 SILENCE_SECONDS = 40.0  # the server gives a sign of life every 10 s
-_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # what gRPC looks at, in its order
 
 
 class Link:
@@ -42,6 +40,10 @@ class Link:
         if party not in self._channels:
             self._channels[party] = rpc.channel(self._kit, party, self._address(party))
         return self._channels[party]
+
+    def server(self) -> admission.Channel:
+        """The connection to the server."""
+        return self._channel(SERVER)
 
     def _address(self, party: str) -> str:
         return self._kit.federation.party(party).address
@@ -61,7 +63,7 @@ class Link:
         try:
             with rpc.link(whom(to)):
                 if key in self._arrived or parcel.kind is Kind.SHARES:  # which may be there from an earlier job
-                    reply = await stub.Progress(wire.parcel_to(parcel), timeout=CALL_SECONDS)
+                    reply = await stub.Progress(wire.to_message(parcel), timeout=CALL_SECONDS)
                     known = self._arrived[key] = reply.received
                 self._arrived.setdefault(key, 0)
                 await _carry(stub, parcel, body, known, transfer.PIECE_BYTES if to in self._smooth else FIRST_BYTES)
@@ -110,9 +112,6 @@ class Link:
         address = self._address(party)
         findings = await asyncio.to_thread(probe.probe, self._kit, party, address)
         wrong = next((finding.detail for finding in findings if not finding.ok), "")
-        proxy = next((name for name in _PROXIES if os.environ.get(name)), "")
-        if not wrong and proxy:
-            wrong = f"a direct connection works, but gRPC goes through {proxy}; add {address} to no_proxy"
         return Unavailable(wrong) if wrong else error
 
 

@@ -87,12 +87,17 @@ def error_of(error: aio.AioRpcError, whom: str) -> SecfcError:
     text = messages.line(error.details() or "") or error.code().name
     if text.startswith(_LOCAL):
         return Unavailable(f"{whom}: the connection broke")
-    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+    return refusal(error.code(), text, whom)
+
+
+def refusal(code: grpc.StatusCode, text: str, whom: str) -> SecfcError:
+    """The error that a status code and its text stand for."""
+    if code is grpc.StatusCode.UNAUTHENTICATED:
         return WrongSender(f"{whom} refuses us: {text}")
-    for kind, code in _TABLE:
-        if code is error.code() and kind is not Unavailable:
+    for kind, its_code in _TABLE:
+        if its_code is code and kind is not Unavailable:
             return kind(f"{whom} refuses: {text}")
-    if error.code() in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED):
+    if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED):
         return JobFailed(f"{whom} cannot answer: {text}")
     return Unavailable(f"{whom}: {text}")
 

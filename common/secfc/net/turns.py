@@ -77,7 +77,7 @@ async def moving(stream: AsyncIterator[T], delivery: Delivery) -> AsyncIterator[
             return
         except TimeoutError:
             if not delivery.replaced:
-                raise Unavailable(f"nothing has come for {STALLED_SECONDS:.0f} s; deliver the rest again") from None
+                raise Unavailable(f"nothing has arrived for {STALLED_SECONDS:.0f} s; send the rest again") from None
         finally:
             delivery.waiting = None
         if delivery.replaced:

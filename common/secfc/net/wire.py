@@ -1,21 +1,27 @@
 """Plain values to protobuf messages and back; the only module besides the services that knows the generated code.
 
-Everything that comes in is hostile until checked: lengths, ranges and enumerations are refused here with `Malformed`; what
-depends on the state of a job is checked by the machines.
+Values and messages have the same names and fields, so one pair of functions translates them all. Everything that comes in is
+hostile until checked: lengths, ranges and enumerations are refused by the rules below with `Malformed`; what depends on the
+state of a job is checked by the machines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from secfc.agreement.job import MOST_RUNS
 from secfc.errors import Malformed
-from secfc.privacy import keys
+from secfc.privacy import envelopes, keys
+from secfc.privacy.envelopes import Envelope, Sort
 from secfc.protocol import messages, transfer
 from secfc.protocol.effects import Arrived
 from secfc.protocol.messages import Phase, line
-from secfc.protocol.parcels import Kind, Parcel
+from secfc.protocol.parcels import Data, Kind, Parcel
 from secfc.v1 import secfc_pb2 as pb
 
 MAX_CLIENTS = 2047
@@ -25,238 +31,258 @@ MAX_COLUMNS = 1 << 20
 MAX_NAME = 64
 MAX_DETAIL = 64 << 10
 MAX_BYTES = 1 << 48  # of a parcel: beyond any job
+MAX_SEALED = transfer.PIECE_BYTES + 1024  # a piece with its name, and the seal
+MAX_ENVELOPE = MAX_SEALED + 1024
 
-_PHASES = {phase: f"PHASE_{phase.name}" for phase in Phase}
-_PHASE_OF = {pb.Phase.Value(name): phase for phase, name in _PHASES.items()}
-_KINDS = {kind.value: kind for kind in Kind}
-# What has the same fields on the wire as here.
-_EVENTS: dict[type, tuple[str, Any]] = {
-    messages.Agreements: ("agreements", pb.Agreements),
-    messages.Reveals: ("reveals", pb.Reveals),
-    messages.RoundRequest: ("round", pb.RoundRequest),
-    messages.Finished: ("finished", pb.Finished),
-    messages.Failed: ("failed", pb.Failed),
-}
-_REPORTS: dict[type, tuple[str, Any]] = {
-    messages.Agreed: ("agreed", pb.Agreed),
-    messages.Held: ("held", pb.Held),
-    messages.Unreachable: ("unreachable", pb.Unreachable),
-    messages.Done: ("done", pb.Done),
-    messages.Stopped: ("stopped", pb.Stopped),
-    messages.Refused: ("refused", pb.Refused),
+T = TypeVar("T")
+Rule = Callable[[Any], Any]  # a field of a message to what it stands for; raises Malformed
+
+_NUMBERS = {phase: pb.Phase.Value(f"PHASE_{phase.name}") for phase in Phase} | {
+    kind: kind.value for kind in (*Kind, *Sort)
 }
 
 
-def exactly(data: bytes, size: int, what: str) -> bytes:
-    """`data` if it has that many bytes."""
-    if len(data) != size:
-        raise Malformed(f"{what} must have {size} bytes, not {len(data)}")
-    return data
+def _told(choice: Any) -> dict[str, type]:
+    """Our type for every message that may be chosen."""
+    return {field.name: getattr(messages, field.message_type.name) for field in choice.fields}
 
 
-# --- introductions and rosters ---------------------------------------------------------------------------------------
+_EVENTS = _told(pb.Event.DESCRIPTOR.oneofs_by_name["kind"])
+_REPORTS = _told(pb.ReportRequest.DESCRIPTOR.oneofs_by_name["kind"])
+_FIELDS = {kind: name for name, kind in (_EVENTS | _REPORTS).items()}
 
 
-def introduction_to(value: messages.Introduction) -> pb.Introduction:
-    return pb.Introduction(**vars(value))
+# --- rules -------------------------------------------------------------------------------------------------------------
 
 
-def introduction_from(message: pb.Introduction) -> messages.Introduction:
-    if (
-        not 0 < len(message.name) <= 64
-        or len(message.certificate) > MAX_CERTIFICATE
-        or len(message.signature) > MAX_SIGNATURE
-    ):
-        raise Malformed("an introduction has a name, certificate or signature of impossible length")
-    if message.rows > 1 << 31:
-        raise Malformed("an introduction claims more than 2^31 rows")
-    return messages.Introduction(
-        name=message.name,
-        rows=message.rows,
-        share_set=exactly(message.share_set, 16, "a share set's id"),
-        x25519=exactly(message.x25519, 32, "an X25519 key"),
-        nonce=exactly(message.nonce, 32, "a nonce"),
-        commitment=exactly(message.commitment, 32, "a coin's commitment"),
-        certificate=message.certificate,
-        keeps=message.keeps,
-        signature=message.signature,
-        features=exactly(message.features, 32, "the digest of the features"),
-    )
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def sized(what: str, sizes: Sequence[int]) -> Rule:
+    """Bytes, or text, of one of these lengths."""
+    shown = f"{sizes[0]} to {sizes[-1]}" if isinstance(sizes, range) else " or ".join(map(str, sizes))
+
+    def check(data: Any) -> Any:
+        if len(data) not in sizes:
+            raise Malformed(f"{what} must have {shown} bytes, not {len(data)}")
+        return data
+
+    return check
+
+
+def _number(what: str, most: int) -> Rule:
+    def check(number: int) -> int:
+        if number > most:
+            raise Malformed(f"{what} must be at most {most}, not {number}")
+        return number
+
+    return check
+
+
+def many(what: str, most: int, each: Rule = _as_it_is) -> Rule:
+    """At most so many, each by a rule."""
+
+    def check(items: Any) -> tuple[Any, ...]:
+        if len(items) > most:
+            raise Malformed(f"there are {len(items)} {what}; at most {most} are allowed")
+        return tuple(map(each, items))
+
+    return check
+
+
+def _known(kinds: Iterable[Phase | Kind | Sort], what: str) -> Rule:
+    by_number = {_NUMBERS[kind]: kind for kind in kinds}
+
+    def check(number: int) -> Phase | Kind | Sort:
+        if number not in by_number:
+            raise Malformed(f"{what} this version does not know; install the same version everywhere")
+        return by_number[number]
+
+    return check
+
+
+def lines(texts: Sequence[str], most: int = MAX_CLIENTS) -> tuple[str, ...]:
+    """A peer's texts, each made safe to show; what there is beyond `most` is left out."""
+    return tuple(line(text) for text in texts[:most])
+
+
+def seconds(number: float) -> float:
+    """A peer's measurement: nothing depends on it, and what is no number counts as none."""
+    return number if isfinite(number) else 0.0
+
+
+def _deadline(number: float) -> float:
+    if not 0 < number <= 86400:
+        raise Malformed("a round's deadline must lie between now and a day")
+    return number
+
+
+def read(kind: type[T], message: Any, rules: Mapping[str, Rule] | None = None) -> T:
+    """The value that a message stands for, every field by its rule: those given, or those of its kind."""
+    rules = _RULES.get(kind, {}) if rules is None else rules
+    names: Iterable[str] = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    return kind(**{name: rules.get(name, _as_it_is)(getattr(message, name)) for name in names})
+
+
+phase_from = _known(Phase, "the server is in a phase")
+_SIGNATURE = sized("a signature", range(MAX_SIGNATURE + 1))
+_PROOFS = many("proofs", MAX_CLIENTS, sized("a proof", (0, keys.PROOF_BYTES)))
+_DIGEST = (32,)
+_OF_A_RUN: dict[str, Rule] = {
+    "columns": many("columns", MAX_COLUMNS),
+    "assignment_digest": sized("an assignment's digest", _DIGEST),
+    "detail": sized("what a round kind says besides", range(MAX_DETAIL + 1)),
+}
+_RULES: dict[type, dict[str, Rule]] = {
+    messages.Introduction: {
+        "name": sized("a client's name", range(1, 65)),
+        "rows": _number("the rows of a client", 1 << 31),
+        "share_set": sized("a share set's id", (16,)),
+        "x25519": sized("an X25519 key", (32,)),
+        "nonce": sized("a nonce", (32,)),
+        "commitment": sized("a coin's commitment", _DIGEST),
+        "certificate": sized("a certificate", range(MAX_CERTIFICATE + 1)),
+        "signature": _SIGNATURE,
+        "features": sized("the digest of the features", _DIGEST),
+    },
+    messages.Waiting: {"phase": phase_from, "missing": lines, "unreachable_by": lines},
+    messages.Roster: {"members": many("members", MAX_CLIENTS, partial(read, messages.Introduction))},
+    messages.Agreements: {"signatures": many("signatures", MAX_CLIENTS, _SIGNATURE), "proofs": _PROOFS},
+    messages.Reveals: {"coins": many("coins", MAX_CLIENTS, sized("a coin", (32,)))},
+    messages.RunRequest: _OF_A_RUN,
+    messages.RoundRequest: _OF_A_RUN
+    | {
+        "responders": many("responders", MAX_CLIENTS),
+        "deadline_seconds": _deadline,
+        "more": many("further runs", MOST_RUNS - 1, partial(read, messages.RunRequest)),
+    },
+    messages.Failed: {"reason": line},
+    messages.Agreed: {"signature": _SIGNATURE, "proofs": _PROOFS},
+    messages.Held: {
+        "share_sets_digest": sized("the digest of share sets", _DIGEST),
+        "seconds": seconds,
+        "coin": sized("a coin", (32,)),
+    },
+    messages.Unreachable: {"peer": line, "reason": line},
+    messages.Stopped: {"reason": line},
+    messages.Refused: {"reason": line},
+    Parcel: {
+        "session": sized("a session", (32,)),
+        "kind": _known(Kind, "a parcel is of a kind"),
+        "name": sized("a parcel's name", range(MAX_NAME + 1)),
+    },
+    messages.Piece: {
+        "parcel": partial(read, Parcel),
+        "total": _number("a parcel's bytes", MAX_BYTES),
+        "data": sized("a piece", range(transfer.PIECE_BYTES + 1)),
+    },
+}
+
+
+def to_message(value: Any) -> Any:
+    """A value as its message; a field of one as protobuf takes it."""
+    match value:
+        case Phase() | Kind() | Sort():
+            return _NUMBERS[value]
+        case tuple():
+            return [to_message(one) for one in value]
+        case _ if hasattr(value, "__dataclass_fields__"):
+            return getattr(pb, type(value).__name__)(**{name: to_message(one) for name, one in vars(value).items()})
+    return value
+
+
+# --- messages ------------------------------------------------------------------------------------------------------------
 
 
 def join_to(value: messages.Join) -> pb.JoinRequest:
-    return pb.JoinRequest(
-        federation_digest=value.agreed,
-        instance=value.instance,
-        introduction=introduction_to(value.introduction),
-        begun=value.begun,
-    )
+    fields = {name: to_message(one) for name, one in vars(value).items()}
+    return pb.JoinRequest(federation_digest=fields.pop("agreed"), **fields)
 
 
 def join_from(message: pb.JoinRequest) -> messages.Join:
-    instance = exactly(message.instance, 16, "an instance id")
-    return messages.Join(message.federation_digest, instance, introduction_from(message.introduction), message.begun)
-
-
-# --- events ----------------------------------------------------------------------------------------------------------
+    instance = sized("an instance id", (16,))(message.instance)
+    introduction = read(messages.Introduction, message.introduction)
+    names = many("names on the committee", MAX_CLIENTS)(message.committee)
+    return messages.Join(message.federation_digest, instance, introduction, message.begun, names)
 
 
 def event_to(value: messages.Event) -> pb.Event:
-    match value:
-        case messages.Waiting():
-            waiting = pb.Waiting(phase=_PHASES[value.phase], missing=value.missing, unreachable_by=value.unreachable_by)
-            return pb.Event(waiting=waiting)
-        case messages.Roster():
-            return pb.Event(roster=pb.Roster(members=[introduction_to(m) for m in value.members]))
-        case messages.Piece():
-            return pb.Event(piece=piece_to(value.parcel, value.offset, value.total, value.data))
-        case _:
-            name, made = _EVENTS[type(value)]
-            return pb.Event(**{name: made(**vars(value))})
+    if not isinstance(value, messages.Piece):
+        return pb.Event(**{_FIELDS[type(value)]: to_message(value)})
+    event = pb.Event()
+    _fill(event.piece, value.parcel, value.offset, value.total, value.data)
+    return event
 
 
 def event_from(message: pb.Event) -> messages.Event:
     kind = message.WhichOneof("kind")
     if kind is None:
         raise Malformed("the server sent an event this version does not know; install the same version everywhere")
-    readers: dict[str, Any] = {
-        "waiting": _waiting,
-        "roster": _roster,
-        "agreements": lambda m: messages.Agreements(_signatures(m.signatures), _proofs(m.proofs)),
-        "reveals": _reveals,
-        "piece": _piece,
-        "round": _round,
-        "finished": _finished,
-        "failed": lambda m: messages.Failed(line(m.reason), m.again),
-    }
-    event: messages.Event = readers[kind](getattr(message, kind))
+    if kind == "piece":
+        return _piece(message.piece)
+    event: messages.Event = read(_EVENTS[kind], getattr(message, kind))
     return event
 
 
-def _waiting(message: pb.Waiting) -> messages.Waiting:
-    missing, by = ([line(name) for name in names[:MAX_CLIENTS]] for names in (message.missing, message.unreachable_by))
-    return messages.Waiting(phase_from(message.phase), tuple(missing), tuple(by))
+def report_to(value: messages.Report, instance: bytes) -> pb.ReportRequest:
+    return pb.ReportRequest(instance=instance, **{_FIELDS[type(value)]: to_message(value)})
 
 
-def _roster(message: pb.Roster) -> messages.Roster:
-    if len(message.members) > MAX_CLIENTS:
-        raise Malformed("a roster has too many members")
-    return messages.Roster(tuple(introduction_from(m) for m in message.members))
+def report_from(message: pb.ReportRequest) -> messages.Report:
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        raise Malformed("a report says nothing this version knows; install the same version everywhere")
+    report: messages.Report = read(_REPORTS[kind], getattr(message, kind))
+    return report
 
 
-def _signatures(given: Sequence[bytes]) -> tuple[bytes, ...]:
-    if len(given) > MAX_CLIENTS or any(len(one) > MAX_SIGNATURE for one in given):
-        raise Malformed("there are more signatures than clients, or one of impossible length")
-    return tuple(given)
+def envelope_to(value: Envelope) -> pb.Envelope:
+    fields = {name: to_message(one) for name, one in vars(value).items()}
+    return pb.Envelope(epoch=fields.pop("ours"), peer_epoch=fields.pop("yours"), **fields)
 
 
-def _proofs(given: Sequence[bytes]) -> tuple[bytes, ...]:
-    if len(given) > MAX_CLIENTS or any(len(one) not in (0, keys.PROOF_BYTES) for one in given):
-        raise Malformed("there are more proofs than clients, or one of impossible length")
-    return tuple(given)
+def envelope_from(message: pb.Envelope) -> Envelope:
+    """Only its shape is checked: whose it is, its seal says."""
+    epoch = sized("an epoch", (envelopes.EPOCH_BYTES,))(message.epoch)
+    other = sized("a peer's epoch", (0, envelopes.EPOCH_BYTES))(message.peer_epoch)
+    sealed = sized("what is sealed", range(envelopes.TAG_BYTES, MAX_SEALED + 1))(message.sealed)
+    sort = _known(Sort, "an envelope is of a sort")(message.sort)
+    return Envelope(line(message.peer), sort, message.number, message.total, epoch, other, sealed)
 
 
-def _reveals(message: pb.Reveals) -> messages.Reveals:
-    if len(message.coins) > MAX_CLIENTS:
-        raise Malformed("there are more coins than clients")
-    return messages.Reveals(tuple(exactly(coin, 32, "a coin") for coin in message.coins))
-
-
-def _round(message: pb.RoundRequest) -> messages.RoundRequest:
-    if len(message.responders) > MAX_CLIENTS or len(message.columns) > MAX_COLUMNS:
-        raise Malformed("a round names too many responders or columns")
-    if len(message.detail) > MAX_DETAIL:
-        raise Malformed(f"what a round kind says besides has at most {MAX_DETAIL} bytes")
-    seconds = message.deadline_seconds
-    if not (isfinite(seconds) and 0 < seconds <= 86400):
-        raise Malformed("a round's deadline must lie between now and a day")
-    return messages.RoundRequest(
-        number=message.number,
-        attempt=message.attempt,
-        responders=tuple(message.responders),
-        columns=tuple(message.columns),
-        assignment_digest=exactly(message.assignment_digest, 32, "an assignment's digest"),
-        deadline_seconds=seconds,
-        past=message.past,
-        detail=message.detail,
-    )
-
-
-def _finished(message: pb.Finished) -> messages.Finished:
-    return messages.Finished(message.version, message.rounds, message.converged, message.inertia)
-
-
-# --- parcels -----------------------------------------------------------------------------------------------------------
-
-
-def parcel_to(value: Parcel) -> pb.Parcel:
-    return pb.Parcel(session=value.session, kind=pb.Kind.Name(value.kind.value), name=value.name)
+def content(kind: type[T], data: bytes) -> T:
+    """The message that an envelope holds."""
+    try:
+        return kind.FromString(data)  # type: ignore[attr-defined,no-any-return]
+    except DecodeError:
+        raise Malformed(f"an envelope does not hold a {kind.__name__}") from None
 
 
 def parcel_from(message: pb.Parcel) -> Parcel:
-    if message.kind not in _KINDS:
-        raise Malformed("a parcel is of a kind this version does not know; install the same version everywhere")
-    if len(message.name) > MAX_NAME:
-        raise Malformed(f"a parcel's name has at most {MAX_NAME} bytes")
-    return Parcel(exactly(message.session, 32, "a session"), _KINDS[message.kind], message.name)
+    return read(Parcel, message)
 
 
-def piece_to(parcel: Parcel, offset: int, total: int, data: bytes | memoryview, seconds: float = 0.0) -> pb.Piece:
-    return pb.Piece(parcel=parcel_to(parcel), offset=offset, total=total, data=bytes(data), compute_seconds=seconds)
+def piece_to(parcel: Parcel, offset: int, total: int, data: Data, compute_seconds: float = 0.0) -> pb.Piece:
+    piece = pb.Piece(compute_seconds=compute_seconds)
+    _fill(piece, parcel, offset, total, data)
+    return piece
+
+
+def _fill(piece: pb.Piece, parcel: Parcel, offset: int, total: int, data: Data) -> None:
+    """In place: protobuf copies a message that it is given for a field, with all its bytes."""
+    piece.parcel.CopyFrom(to_message(parcel))
+    piece.offset, piece.total, piece.data = offset, total, bytes(data)
 
 
 def arrived_from(sender: str, message: pb.Piece) -> Arrived:
     """Checked for length and fit; what the bytes mean is checked by who takes them."""
-    seconds = message.compute_seconds if isfinite(message.compute_seconds) else 0.0
     piece = _piece(message)
-    return Arrived(sender, piece.parcel, piece.offset, piece.total, piece.data, seconds)
+    return Arrived(sender, piece.parcel, piece.offset, piece.total, piece.data, seconds(message.compute_seconds))
 
 
 def _piece(message: pb.Piece) -> messages.Piece:
-    data = message.data  # protobuf copies it whenever it is read
-    if len(data) > max(transfer.PIECE_BYTES, 1 << 20) or message.total > MAX_BYTES:
-        raise Malformed(f"a piece has at most {transfer.PIECE_BYTES} bytes, of a parcel of at most {MAX_BYTES}")
-    if message.offset + len(data) > message.total:
+    piece = read(messages.Piece, message)
+    if piece.offset + len(piece.data) > piece.total:
         raise Malformed("a piece reaches beyond its total")
-    return messages.Piece(parcel_from(message.parcel), message.offset, message.total, data)
-
-
-def phase_from(number: int) -> Phase:
-    if number not in _PHASE_OF:
-        raise Malformed("the server is in a phase this version does not know; install the same version everywhere")
-    return _PHASE_OF[number]
-
-
-def phase_to(phase: Phase) -> str:
-    return _PHASES[phase]
-
-
-# --- reports -----------------------------------------------------------------------------------------------------------
-
-
-def report_to(value: messages.Report, instance: bytes) -> pb.ReportRequest:
-    name, made = _REPORTS[type(value)]
-    return pb.ReportRequest(instance=instance, **{name: made(**vars(value))})
-
-
-def report_from(message: pb.ReportRequest) -> messages.Report:
-    match message.WhichOneof("kind"):
-        case "agreed":
-            (signature,) = _signatures([message.agreed.signature])
-            return messages.Agreed(signature, _proofs(message.agreed.proofs))
-        case "held":
-            held = message.held
-            seconds = held.seconds if isfinite(held.seconds) else 0.0
-            digest = exactly(held.share_sets_digest, 32, "the digest of share sets")
-            coin = exactly(held.coin, 32, "a coin")
-            return messages.Held(digest, held.sent_bytes, held.received_bytes, seconds, coin)
-        case "unreachable":
-            return messages.Unreachable(line(message.unreachable.peer), line(message.unreachable.reason))
-        case "done":
-            return messages.Done()
-        case "stopped":
-            return messages.Stopped(line(message.stopped.reason))
-        case "refused":
-            return messages.Refused(line(message.refused.reason))
-        case _:
-            raise Malformed("a report says nothing this version knows; install the same version everywhere")
+    return piece

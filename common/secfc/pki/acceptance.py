@@ -19,7 +19,7 @@ from secfc import textfile
 from secfc.agreement import federation as federations
 from secfc.agreement.federation import Federation
 from secfc.errors import ConfigError, SecfcError
-from secfc.pki import enrolment, kit, provision, signedroster
+from secfc.pki import certificates, enrolment, kit, provision, signedroster
 from secfc.pki.pins import Pins, Source
 
 FILES = ("ca.pem", "cert.pem", signedroster.FILE)
@@ -46,15 +46,19 @@ def accept(own: Path, answer: Path, heard: str | None, *, now: datetime | None =
     name = _check_certificate(own, read, federation, now or datetime.now(UTC))
     content = read.content | {signedroster.FILE: _newest_roster(own, read, federation, name)}
     for file in FILES:
-        textfile.replace(own / file, content[file], _CURE)
+        textfile.write(own / file, content[file], _CURE)
     textfile.remove(own / kit.REQUEST, _CURE)  # last: from now on this is a kit
     return name
 
 
 def _read(folder: Path) -> _Answer:
-    limits = {name: signedroster.MAX_BYTES if name == signedroster.FILE else kit.MAX_PEM_BYTES for name in FILES}
+    limits = {
+        name: signedroster.MAX_BYTES if name == signedroster.FILE else certificates.MAX_PEM_BYTES for name in FILES
+    }
     content = {name: textfile.read_small_file(folder / name, limit) for name, limit in limits.items()}
-    ca, certificate = (kit.parse_certificate(content[name], str(folder / name)) for name in ("ca.pem", "cert.pem"))
+    ca, certificate = (
+        certificates.parse_certificate(content[name], str(folder / name)) for name in ("ca.pem", "cert.pem")
+    )
     return _Answer(folder, content, ca, certificate)
 
 
@@ -73,21 +77,19 @@ def _check_authority(own: Path, answer: _Answer, heard: str | None) -> None:
 
 def _trusted(own: Path, ca: x509.Certificate) -> bool:
     try:
-        return kit.parse_certificate(textfile.read_small_file(own / "ca.pem", kit.MAX_PEM_BYTES), "ca.pem") == ca
+        return certificates.load(own / "ca.pem") == ca
     except ConfigError:
         return False
 
 
 def _check_certificate(own: Path, answer: _Answer, federation: Federation, now: datetime) -> str:
     """Signed by that authority, for this kit's key, for a party of this kit's federation file: whose it is."""
-    key = kit.parse_key(textfile.read_small_file(own / "key.pem", kit.MAX_PEM_BYTES), str(own / "key.pem"))
-    where = answer.folder / "cert.pem"
-    if kit.p256(answer.certificate) != key.public_key():
+    key, where = certificates.load_key(own / "key.pem"), answer.folder / "cert.pem"
+    if certificates.p256(answer.certificate) != key.public_key():
         raise ConfigError(f"{where}: does not answer this kit's request, it is for another key; {_AGAIN}")
-    name = kit.check_certificate(answer.certificate, answer.ca, federation, now)
+    name = certificates.check_certificate(answer.certificate, answer.ca, federation, now)
     if (own / kit.REQUEST).exists():
-        request = textfile.read_small_file(own / kit.REQUEST, kit.MAX_PEM_BYTES)
-        asked = enrolment.read_request(request, federation).party.name
+        asked = enrolment.read_request(certificates.read_pem(own / kit.REQUEST), federation).party.name
         if asked != name:
             raise ConfigError(f"{where}: is for {name}, but this kit asked to be {asked}; {_AGAIN}")
     return name

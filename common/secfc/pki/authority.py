@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 
 from secfc import textfile
 from secfc.errors import ConfigError
-from secfc.pki import keyfile, kit, provision, signedroster
+from secfc.pki import certificates, keyfile, kit, provision, signedroster
 from secfc.pki.provision import Authority
 from secfc.pki.signedroster import SignedRoster
 
@@ -32,29 +32,25 @@ def load(folder: Path, federation: str, ask: Ask, now: datetime | None = None) -
     """The authority that `provision` made for the federation of this name; `ask` gives the passphrase, if one is needed."""
     now = now or datetime.now(UTC)
     kit.check_permissions(folder / "ca.key")
-    certificate = certificate_of(folder)
+    certificate = certificates.load(folder / "ca.pem")
     if certificate.subject != provision.authority_name(federation):
-        raise ConfigError(f"{folder}: is the authority of another federation than {federation}; choose its own --ca")
+        raise ConfigError(
+            f"{folder}: is not the authority of {federation} but of another federation; choose the right --ca"
+        )
     if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
         raise ConfigError(f"{folder}: the authority is not valid now; provision a new one, or set the clock")
-    pem, where = textfile.read_small_file(folder / "ca.key", kit.MAX_PEM_BYTES), str(folder / "ca.key")
+    pem, where = certificates.read_pem(folder / "ca.key"), str(folder / "ca.key")
     if keyfile.is_encrypted(pem):
         pem = keyfile.open_encrypted(pem, ask(), certificate.fingerprint(hashes.SHA256()), where)
-    key = kit.parse_key(pem, where)
-    if kit.p256(certificate) != key.public_key():
+    key = certificates.parse_key(pem, where)
+    if certificates.p256(certificate) != key.public_key():
         raise ConfigError(f"{folder}: ca.key does not belong to ca.pem; use the folder as `secfc provision` made it")
     return Authority(certificate, key)
 
 
-def certificate_of(folder: Path) -> x509.Certificate:
-    """The authority's certificate."""
-    path = folder / "ca.pem"
-    return kit.parse_certificate(textfile.read_small_file(path, kit.MAX_PEM_BYTES), str(path))
-
-
 def federation_of(folder: Path) -> str:
     """The name of the federation whose authority this is."""
-    names = certificate_of(folder).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    names = certificates.load(folder / "ca.pem").subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     prefix = provision.AUTHORITY_OF
     if len(names) != 1 or not isinstance(names[0].value, str) or not names[0].value.startswith(prefix):
         raise ConfigError(f"{folder}: is not an authority of SecFC; choose the folder `secfc provision` made")
@@ -67,7 +63,7 @@ def current(folder: Path, federation: str) -> SignedRoster:
     if not path.exists():
         raise ConfigError(f"{path}: is missing; copy the newest one from any party's kit, it holds no secret")
     content = textfile.read_small_file(path, signedroster.MAX_BYTES)
-    return signedroster.parse(content, certificate_of(folder), federation, str(path))
+    return signedroster.parse(content, certificates.load(folder / "ca.pem"), federation, str(path))
 
 
 def pin(authority: Authority, folder: Path, federation: str, party: str, certificate: x509.Certificate) -> bytes:
@@ -87,7 +83,7 @@ def _issue(
 ) -> bytes:
     with _alone(folder):
         content = signedroster.dump(change(current(folder, federation)), authority.key)
-        textfile.replace(folder / signedroster.FILE, content, "make room there, and run the same command again")
+        textfile.write(folder / signedroster.FILE, content, "make room there, and run the same command again")
     return content
 
 

@@ -29,7 +29,7 @@ from secfc.agreement import federation as federations
 from secfc.agreement.federation import Federation, Party
 from secfc.errors import ConfigError
 from secfc.pki import authority as authorities
-from secfc.pki import kit, provision, signedroster
+from secfc.pki import certificates, provision, signedroster
 from secfc.pki.kit import REQUEST
 from secfc.pki.provision import Authority
 
@@ -96,17 +96,17 @@ def read_request(pem: bytes, federation: Federation) -> Request:
         key = request.public_key()
         proven = request.is_signature_valid
         subject = request.subject
-    except kit.BAD_BYTES as error:
+    except certificates.BAD_BYTES as error:
         raise ConfigError(f"the request is not a PEM signing request; {_ASK_AGAIN}") from error
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+    if not certificates.on_p256(key):
         raise ConfigError(f"the request's key is not on P-256; {_ASK_AGAIN}")
     if not proven:
         raise ConfigError(f"the request is not signed by its own key; {_ASK_AGAIN}")
     if _attribute(subject, NameOID.ORGANIZATION_NAME) != federation.name:
-        raise ConfigError(f"the request is for another federation than {federation.name}; check which file was sent")
+        raise ConfigError(f"the request is for another federation, not {federation.name}; check which file was sent")
     party = federation.party(_attribute(subject, NameOID.COMMON_NAME))
     if _attribute(subject, NameOID.SERIAL_NUMBER) != federation.agreed().hex():
-        raise ConfigError(f"{party.name} enrolled with another federation.toml than this; get the same file to all")
+        raise ConfigError(f"{party.name} enrolled with a different federation.toml; give every party the same file")
     return Request(party, key)
 
 

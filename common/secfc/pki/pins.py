@@ -169,9 +169,7 @@ class Pins:
             return
         with contextlib.suppress(OSError):  # `replace` says what is wrong
             self._memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        textfile.replace(
-            self._memory, self._content, "this roster may be forgotten; make room or choose another --state"
-        )
+        textfile.write(self._memory, self._content, "this roster may be forgotten; make room or choose another --state")
 
 
 def _version(roster: SignedRoster | None) -> str:
@@ -184,7 +182,7 @@ def _check_newer(found: SignedRoster, before: SignedRoster, where: str) -> None:
         raise ConfigError(f"{where}: is version {found.version}, but version {before.version} was seen here; {NEWEST}")
     if found.version == before.version and found.digest() != before.digest():
         advice = "whoever keeps the authority must issue a higher version"
-        raise ConfigError(f"{where}: there are two different rosters of version {found.version}; {advice}")
+        raise ConfigError(f"{where}: two different rosters claim to be version {found.version}; {advice}")
 
 
 @lru_cache(maxsize=4096)

@@ -16,7 +16,9 @@ from datetime import UTC, datetime
 
 from secfc.agreement.federation import identity, split_address
 from secfc.errors import ConfigError, SecfcError
-from secfc.pki.kit import Finding, Kit, Peek, peek
+from secfc.pki import proxies
+from secfc.pki.certificates import Peek, peek
+from secfc.pki.kit import Finding, Kit
 
 _EXPIRED, _NOT_YET, _HOSTNAME = (
     10,
@@ -53,11 +55,18 @@ class _Target:
     port: int
     timeout: float
 
+    @property
+    def proxy(self) -> tuple[str, str] | None:
+        return proxies.named(self.host)
+
     def connect(self) -> socket.socket:
+        if self.proxy is not None:
+            return proxies.connect(self.proxy[1], self.host, self.port, self.timeout)
         return socket.create_connection((self.host, self.port), self.timeout)
 
     def __str__(self) -> str:
-        return f"{self.party_name} at {self.host} port {self.port}"
+        through = f" through {self.proxy[0]}" if self.proxy is not None else ""
+        return f"{self.party_name} at {self.host} port {self.port}{through}"
 
 
 def probe(kit: Kit, party_name: str, address: str, timeout: float = 5.0) -> list[Finding]:
@@ -74,11 +83,14 @@ def probe(kit: Kit, party_name: str, address: str, timeout: float = 5.0) -> list
     except OSError as error:
         return [*found, Finding("tcp", False, _tcp_advice(error, target))]
     with raw:
-        found.append(Finding("tcp", True, f"connected to {raw.getpeername()[0]} port {target.port}"))
+        where = f"{raw.getpeername()[0]} port {target.port}" if target.proxy is None else str(target)
+        found.append(Finding("tcp", True, f"connected to {where}"))
         return found + _tls(raw, target)
 
 
 def _resolve(target: _Target) -> Finding:
+    if target.proxy is not None:
+        return _resolve_proxy(*target.proxy)
     try:
         infos = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -88,7 +100,19 @@ def _resolve(target: _Target) -> Finding:
     return Finding("dns", True, f"{target.host} is {places}")
 
 
+def _resolve_proxy(variable: str, url: str) -> Finding:
+    """The proxy looks up the party's name itself."""
+    try:
+        host, port = proxies.place(url)
+        socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, ValueError):
+        return Finding("dns", False, f"the proxy that {variable} names cannot be used or found; correct the variable")
+    return Finding("dns", True, f"{variable} names a proxy at {host} port {port}, which looks up the name")
+
+
 def _tcp_advice(error: OSError, target: _Target) -> str:
+    if isinstance(error, proxies.Proxied):
+        return f"{target}: {error}; ask who runs it to allow CONNECT to there, or put the host into no_proxy"
     if isinstance(error, TimeoutError):
         advice = "a firewall probably drops it, or the machine is off"
         return f"{target} does not answer within {target.timeout:g} s; {advice}"

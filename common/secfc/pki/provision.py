@@ -95,8 +95,9 @@ def provision(
 
 
 def subject_names(federation_name: str, party: Party) -> tuple[str, ...]:
-    """All names of a party's certificate: its identity, the host others dial, the file's extra names."""
-    return tuple(dict.fromkeys((identity(federation_name, party.name), party.host, *party.names)))
+    """All names of a party's certificate: its identity, the host others dial if they do, the file's extra names."""
+    hosts = (party.host,) if party.address else ()
+    return tuple(dict.fromkeys((identity(federation_name, party.name), *hosts, *party.names)))
 
 
 def make_key() -> ec.EllipticCurvePrivateKey:
@@ -113,9 +114,7 @@ def make_authority(federation_name: str, *, days: int, now: datetime) -> Authori
     """A self-signed authority that can sign parties' certificates, and no further authorities."""
     key = make_key()
     name = authority_name(federation_name)
-    builder = _builder(name, name, key.public_key(), key.public_key(), (now, now + timedelta(days=days)))
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_key_usage(authority=True), critical=True)
+    builder = _builder(name, name, key.public_key(), key, (now, now + timedelta(days=days)), authority=True)
     return Authority(builder.sign(key, hashes.SHA256()), key)
 
 
@@ -146,14 +145,11 @@ def issue_certificate(
     now = now or datetime.now(UTC)
     issuer = authority.certificate
     until = min(now + timedelta(days=days), issuer.not_valid_after_utc)
-    signer = authority.key.public_key()
-    builder = _builder(_common_name(subject_name), issuer.subject, public_key, signer, (now, until))
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    builder = builder.add_extension(_key_usage(authority=False), critical=True)
-    both_ends = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    builder = builder.add_extension(x509.ExtendedKeyUsage(both_ends), critical=False)
+    both_ends = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     names = x509.SubjectAlternativeName([_general_name(name) for name in sans])
-    builder = builder.add_extension(names, critical=False)
+    subject = _common_name(subject_name)
+    builder = _builder(subject, issuer.subject, public_key, authority.key, (now, until), authority=False)
+    builder = builder.add_extension(both_ends, critical=False).add_extension(names, critical=False)
     return builder.sign(authority.key, hashes.SHA256())
 
 
@@ -167,10 +163,13 @@ def _builder(
     subject: x509.Name,
     issuer: x509.Name,
     public_key: ec.EllipticCurvePublicKey,
-    signer: ec.EllipticCurvePublicKey,
+    signer: ec.EllipticCurvePrivateKey,
     period: tuple[datetime, datetime],
+    *,
+    authority: bool,
 ) -> x509.CertificateBuilder:
     """What authority and leaf have in common. By the key identifiers a verifier finds the issuer."""
+    constraints = x509.BasicConstraints(ca=authority, path_length=0 if authority else None)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -180,7 +179,9 @@ def _builder(
         .not_valid_before(period[0] - CLOCK_SKEW)
         .not_valid_after(period[1])
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .add_extension(constraints, critical=True)
+        .add_extension(_key_usage(authority=authority), critical=True)
     )
 
 

@@ -111,7 +111,7 @@ def parse(content: bytes, ca: x509.Certificate, federation: str, where: str) -> 
     except InvalidSignature:
         raise ConfigError(f"{where}: not signed by the authority in ca.pem; {NEWEST}") from None
     if roster.federation != federation:
-        raise ConfigError(f"{where}: is of another federation than {federation}; {NEWEST}")
+        raise ConfigError(f"{where}: is for another federation, not {federation}; {NEWEST}")
     return roster
 
 

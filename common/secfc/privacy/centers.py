@@ -44,13 +44,17 @@ class Centers:
         rows = zip(self.sums, self.sizes, strict=True)
         return np.array([[_nearest(Fraction(x, size) * scale) for x in sums] for sums, size in rows], dtype=np.float64)
 
-    def table(self, names: Sequence[str]) -> str:
+    def table(self, names: Sequence[str], spread: Sequence[tuple[float, float]] = ()) -> str:
         """CSV: cluster, size (secfc_… if a feature has that name), and a column for each feature; every number is exactly
-        the float64 it stands for."""
+        the float64 it stands for. `spread`: (shift, unit) by which each column was scaled, which is undone."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow([*(f"secfc_{own}" if own in names else own for own in ("cluster", "size")), *names])
-        for cluster, size, row in zip(self.clusters, self.sizes, self.means().tolist(), strict=True):
+        means = self.means()
+        if spread:
+            shift, unit = np.array(spread).T
+            means = means * unit + shift
+        for cluster, size, row in zip(self.clusters, self.sizes, means.tolist(), strict=True):
             writer.writerow([cluster, size, *map(repr, row)])
         return out.getvalue()
 

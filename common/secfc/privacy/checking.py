@@ -31,7 +31,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from secfc.coding import kernels, prg
+from secfc.coding import algebra, kernels, prg
 from secfc.coding.field import Field, Layout, Residues
 from secfc.coding.lagrange import Code, duals
 from secfc.errors import InvalidInput, JobFailed
@@ -125,7 +125,7 @@ def _locator(p: int, nodes: Sequence[int], checks: Sequence[int]) -> tuple[list[
 
     Of parity checks s_l = Σ_j e_j·u_j·α_j^l of ν wrong values it is Π_j (z − α_j), if there are at least 2ν checks.
     """
-    import galois  # takes half a second, so not before something is wrong
+    galois = algebra.galois()
 
     with _GALOIS:
         field = galois.GF(

@@ -17,10 +17,7 @@ import hmac
 from collections.abc import Mapping, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from secfc.coding.prg import KEY_BYTES
 from secfc.errors import WrongSender
 from secfc.framing import framed
 
@@ -50,9 +47,18 @@ def _exchange(private: X25519PrivateKey, name: str, public: bytes) -> bytes:
 
 
 def derive(secret: bytes, session: bytes, purpose: bytes, *bound: bytes) -> bytes:
-    """A key for one purpose in one session, bound to all that is named."""
-    info = framed(b"secfc/v1/" + purpose, session, *bound)
-    return HKDF(SHA256(), length=KEY_BYTES, salt=session, info=info).derive(secret)
+    """A key for one purpose in one session, bound to all that is named: HKDF-SHA256 (RFC 5869)."""
+    return expand(extract(secret, session), session, purpose, *bound)
+
+
+def extract(secret: bytes, session: bytes) -> bytes:
+    """The first half of `derive`, for whoever derives many keys from one secret."""
+    return hmac.digest(session, secret, "sha256")
+
+
+def expand(extracted: bytes, session: bytes, purpose: bytes, *bound: bytes) -> bytes:
+    """The second half: one block of HKDF's output, which is a key's 32 bytes."""
+    return hmac.digest(extracted, framed(b"secfc/v1/" + purpose, session, *bound) + b"\x01", "sha256")
 
 
 def proofs(pairs: Mapping[int, bytes], session: bytes, names: Sequence[str], me: int) -> tuple[bytes, ...]:

@@ -68,7 +68,7 @@ class Tally:
     inertias: int = 0
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Tally(self.ranks + other.ranks, self.assignments + other.assignments, self.inertias + other.inertias)
 
     def __sub__(self, other: Tally) -> Tally:
         """What is left; never less than nothing."""

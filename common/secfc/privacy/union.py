@@ -159,9 +159,9 @@ def peel(shape: TableShape, table: Table) -> Peeled:
     most = min(shape.code.clients, min(shape.code.field.primes) - 1)
     inverses = [[pow(c, -1, p) if c else 0 for p in shape.code.field.primes] for c in range(most + 1)]
     ids, copies = np.empty((total, 2), dtype=np.uint64), np.empty(total, dtype=np.int64)
-    stack = np.empty(shape.cells, dtype=np.int64)
+    stack, waiting = np.empty(shape.cells, dtype=np.int64), np.empty(shape.cells, dtype=np.uint8)
     factors = np.array(inverses, dtype=np.uint64)
-    found = kernels.peel_ids(table, shape.keys.copy(), shape.part, shape.primes, factors, ids, copies, stack)
+    found = kernels.peel_ids(table, shape.keys.copy(), shape.part, shape.primes, factors, ids, copies, stack, waiting)
     if (copies[:found] > 1).any():
         raise JobFailed(
             "an ID is held more than once; linked rows must be held once (nothing tells by whom this one is)"

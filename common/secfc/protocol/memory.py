@@ -30,6 +30,7 @@ from secfc.coding.field import Words
 from secfc.errors import DataError, InvalidInput, JobFailed, SecfcError, Unavailable
 from secfc.kmeans.distances import CodedClusters, Labels
 from secfc.kmeans.lloyd import Clustering, Question, Step
+from secfc.kmeans.runs import Runs
 from secfc.privacy import centers
 from secfc.privacy.centers import Centers
 from secfc.privacy.identifiers import Ids
@@ -53,7 +54,7 @@ _LONGEST = 1e6  # virtual seconds: nothing in one process takes that long
 
 @dataclass(frozen=True)
 class Answered:
-    """One finished request: its number and step, who responded, and the assignment that follows from it."""
+    """One finished request: its number and step, who responded, and the assignment that follows from it; of the first run."""
 
     number: int
     step: Step
@@ -68,8 +69,8 @@ class Answered:
 
 @dataclass(frozen=True)
 class Result:
-    """The clustering. `inertia` is in the units of the data; `rounds` counts Lloyd rounds, seeding apart; `liars` are the
-    clients whose uploads were wrong."""
+    """The clustering, of the run that is chosen. `inertia` is in the units of the data; `rounds` counts Lloyd rounds, seeding
+    apart; `liars` are the clients whose uploads were wrong."""
 
     labels: Labels
     sizes: npt.NDArray[np.int64]
@@ -80,28 +81,31 @@ class Result:
     slots: list[Positions] = field(repr=False)  # where each client's rows stand in `labels`; each knows its own only
     liars: tuple[int, ...] = ()
     centers: Centers | None = None  # only if they are opened
+    runs: Runs | None = field(default=None, repr=False)  # all of them, as they ended
 
 
 class Memory:
     """A server and its clients, joined without a network. `seeds` are those of the clients' shares: the same seeds and rows
     are the same shares."""
 
-    clustering: Clustering | None = None  # once it has begun
+    runs: Runs | None = None  # once they have begun
 
     def __init__(
         self,
         plan: Plan,
         rows: Sequence[Rows],
-        clustering: Callable[[int], Clustering],
+        clustering: Callable[[int], Clustering | Runs],
         *,
+        clusters: Sequence[int] | None = None,
+        starts: int = 1,
         positions: Sequence[Positions] | None = None,
         ids: Sequence[Ids] | None = None,
         seeds: Sequence[bytes] | None = None,
     ) -> None:
-        self.plan, self.federation = plan, _federation(plan)
+        self.plan, self.federation = plan, _federation(plan, clusters or [plan.wishes.clusters], starts)
         self.now = 0.0
         self.server = Coordinator(self.federation, plan, lambda _: None)
-        self.server.job.clustering = self._begin
+        self.server.job.own_runs = self._begin
         self._clustering = clustering
         self.clients: dict[str, Participant] = {}
         for j, name in enumerate(self.federation.roster):
@@ -112,7 +116,7 @@ class Memory:
         self._cursors: dict[str, Cursor] = {}
         self.alter: Callable[[str, Send], Send] = lambda _, send: send  # what a sender's message becomes on its way
         self.asked: Callable[[Attempt], None] = lambda _: None  # is shown every attempt
-        self.finished: Callable[[Clustering, RequestRecord], None] = lambda *_: None  # is shown every finished request
+        self.finished: Callable[[Runs, RequestRecord], None] = lambda *_: None  # is shown every finished request
         self._seen: tuple[int, int] = (0, 0)
         self._records = 0
 
@@ -135,9 +139,10 @@ class Memory:
             if client.ended is not None and client.ended.error is not None:
                 raise self.server.failure or client.ended.error
 
-    def _begin(self, rows: int) -> Clustering:
-        self.clustering = self._clustering(rows)
-        return self.clustering
+    def _begin(self, rows: int) -> Runs:
+        made = self._clustering(rows)
+        self.runs = made if isinstance(made, Runs) else Runs([made])
+        return self.runs
 
     # --- the network, the disk and the clock -------------------------------------------------------------------------------
 
@@ -165,11 +170,11 @@ class Memory:
         except SecfcError as error:
             given = Worked(work.name, error=error)
         self._give(name, given)
-        if name == SERVER and self.clustering is not None:
+        if name == SERVER and self.runs is not None:
             records = self.server.snapshot(self.now).records
             if len(records) > self._records:
                 self._records = len(records)
-                self.finished(self.clustering, records[-1])
+                self.finished(self.runs, records[-1])
 
     def _transmit(self, sender: str, send: Send) -> None:
         send = self.alter(sender, send)
@@ -222,8 +227,10 @@ class Memory:
 def run(
     plan: Plan,
     rows: Sequence[Rows],
-    clustering: Callable[[int], Clustering],
+    clustering: Callable[[int], Clustering | Runs],
     *,
+    clusters: Sequence[int] | None = None,
+    starts: int = 1,
     positions: Sequence[Positions] | None = None,
     ids: Sequence[Ids] | None = None,
     choose: Callable[[int], Sequence[int]] | None = None,
@@ -235,7 +242,8 @@ def run(
 ) -> Result:
     """Cluster the quantised rows of all clients.
 
-    `clustering` makes the server's machine once the number of rows is known. `positions[j]` says where client j's rows stand
+    `clustering` makes the server's machine once the number of rows is known: one run, or as many `starts` of each of the
+    `clusters` as there are, in that order; the plan is for the largest. `positions[j]` says where client j's rows stand
     in the order of all rows (default: by client, then as given). `choose` says whom to ask first in a request.
     `tap` is shown all that the server receives in an attempt: what it asked for, and every responder's upload, byte for byte.
     `seeds` are those of an earlier run's shares of these rows: another job on the same shares. With `plan.wishes.liars`,
@@ -249,23 +257,25 @@ def run(
     if ids is not None and [len(part) for part in ids] != [len(part) for part in rows]:
         raise InvalidInput("ids must hold one ID for each row of each client")
     parts, places = _checked(plan, rows, positions)
-    memory = Memory(plan, parts, clustering, positions=None if plan.private else places, ids=ids, seeds=seeds)
+    placed = None if plan.private else places
+    memory = Memory(plan, parts, clustering, clusters=clusters, starts=starts, positions=placed, ids=ids, seeds=seeds)
     watch = _Watch(memory, choose, observe, tap, lie)
     memory.run()
     outcome = memory.server.snapshot(memory.now).outcome
-    if outcome is None or not watch.history or watch.history[-1].inertia is None:
+    if outcome is None or outcome.inertia is None:
         raise InvalidInput("a clustering ends with a Lloyd round")
     slots = [client.own for client in memory.clients.values()]
     return Result(
         outcome.labels,
         np.array(outcome.sizes, dtype=np.int64),
-        watch.history[-1].inertia,
+        outcome.inertia,
         outcome.rounds,
         outcome.converged,
         watch.history,
         slots,
         tuple(memory.federation.roster.index(name) for name in memory.server.job.liars),
-        _opened_centers(memory, outcome.labels) if reveal_centers else None,
+        _opened_centers(memory, outcome.labels, outcome.clusters) if reveal_centers else None,
+        memory.runs,
     )
 
 
@@ -309,8 +319,9 @@ class _Watch:
             self._tap(attempt.question, dict(sorted(self._uploads.items())))
         return replace(send, body=of_words(words))
 
-    def _finished(self, clustering: Clustering, record: RequestRecord) -> None:
-        exact = clustering.state().inertia if record.inertia is not None else ""
+    def _finished(self, runs: Runs, record: RequestRecord) -> None:
+        clustering = runs.all[0]
+        exact = clustering.inertia if record.inertia is not None else None
         columns = self._attempt.question.columns if self._attempt is not None else ()
         done = Answered(
             record.number,
@@ -321,7 +332,7 @@ class _Watch:
             record.changed,
             record.inertia,
             record.attempts,
-            Fraction(exact) if exact else None,
+            exact,
         )
         self.history.append(done)
         self._prefer(record.number + 1)
@@ -329,14 +340,14 @@ class _Watch:
             self._observe(done)
 
 
-def _opened_centers(memory: Memory, labels: Labels) -> Centers:
+def _opened_centers(memory: Memory, labels: Labels, k: int) -> Centers:
     """The exact means of the final clusters, from everybody's values (ℓ+t would do; the others are checked)."""
     plan = memory.plan
-    sizes = np.bincount(labels, minlength=plan.wishes.clusters).astype(np.int64)
+    sizes = np.bincount(labels, minlength=k).astype(np.int64)
     clusters = centers.large_enough(sizes, 1)
     given = {}
     for client in memory.clients.values():
-        coded = CodedClusters(client.coded, plan.wishes.clusters)
+        coded = CodedClusters(client.coded, k)
         coded.assign(labels)
         given[client.site.index] = centers.values(plan, coded, clusters)
     sums = centers.decode(plan, clusters, sizes, given)
@@ -346,10 +357,12 @@ def _opened_centers(memory: Memory, labels: Labels) -> Centers:
 # --- who takes part --------------------------------------------------------------------------------------------------------
 
 
-def _federation(plan: Plan) -> Federation:
+def _federation(plan: Plan, clusters: Sequence[int], starts: int) -> Federation:
     wishes = plan.wishes
     job = Job(
-        k=wishes.clusters,
+        k=clusters[0],
+        other_k=tuple(clusters[1:]),
+        starts=starts,
         features=wishes.features,
         bound=wishes.bound,
         precision=wishes.precision,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from secfc.framing import framed
@@ -160,8 +160,18 @@ class Reveals:
 
 
 @dataclass(frozen=True)
+class RunRequest:
+    """What a request asks of one run."""
+
+    run: int
+    columns: tuple[int, ...]
+    assignment_digest: bytes
+    detail: bytes = field(repr=False, default=b"")
+
+
+@dataclass(frozen=True)
 class RoundRequest:
-    """Distances wanted for the assignment of version `number`."""
+    """Distances wanted for the assignment of version `number`, of the run that is named and of others besides."""
 
     number: int
     attempt: int
@@ -171,16 +181,25 @@ class RoundRequest:
     deadline_seconds: float
     detail: bytes = field(repr=False, default=b"")  # what the round kind says besides
     past: bool = False  # it is over, and shown to a client that has not seen where the job began
+    run: int = 0
+    more: tuple[RunRequest, ...] = ()
+
+    @property
+    def by_run(self) -> dict[int, RoundRequest]:
+        """The request as every run by itself sees it."""
+        alone = replace(self, more=())
+        return {self.run: alone} | {one.run: replace(alone, **vars(one)) for one in self.more}
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The assignment of that version is final."""
+    """The assignment of that version is final; the rest is of the run that is chosen."""
 
     version: int
     rounds: int
     converged: bool
     inertia: float
+    run: int = 0
 
 
 @dataclass(frozen=True)
@@ -207,12 +226,13 @@ Event = Waiting | Roster | Agreements | Reveals | RoundRequest | Finished | Fail
 @dataclass(frozen=True)
 class Join:
     """A client introduces itself. `agreed` names federation and job; `instance` is random per process; `begun`: it has
-    secrets that have served, so it comes to go on with a job and not to begin one."""
+    secrets that have served, so it comes to go on with a job and not to begin one. `committee`: whom it accepts there."""
 
     agreed: bytes
     instance: bytes
     introduction: Introduction
     begun: bool = False
+    committee: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

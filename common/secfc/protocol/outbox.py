@@ -7,6 +7,7 @@ where the receiver says that it is too early, soon; and what nobody wants any mo
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from secfc.protocol.parcels import Kind, Parcel
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 BULK_AT_ONCE = 2  # parcels of shares under way: bounds memory, and two already fill a link
+AT_ONCE = 12  # messages under way to one receiver, which serves a few more (`net.exchange`); many runs have many to say
 _REFUSALS = 5  # a receiver that has restarted may refuse a piece of what it is sent by two ways at once
 
 Key = tuple[str, object]
@@ -61,9 +63,13 @@ class Outbox:
     def ready(self, now: float, out: Effects) -> None:
         """Hand out what is due."""
         bulk = sum(one.under_way and _bulky(one.send) for one in self._waiting.values())
+        under_way = Counter(one.send.to for one in self._waiting.values() if one.under_way)
         for one in self._waiting.values():
             if one.under_way or one.at > now or (_bulky(one.send) and bulk >= BULK_AT_ONCE):
                 continue
+            if under_way[one.send.to] >= AT_ONCE:
+                continue
+            under_way[one.send.to] += 1
             bulk += _bulky(one.send)
             one.under_way, one.moved = True, now if one.moved is None else one.moved
             out.send.append(one.send)

@@ -19,6 +19,14 @@ class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PHASE_FINISHED: _ClassVar[Phase]
     PHASE_FAILED: _ClassVar[Phase]
 
+class Sort(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SORT_UNSPECIFIED: _ClassVar[Sort]
+    SORT_HELLO: _ClassVar[Sort]
+    SORT_ASK: _ClassVar[Sort]
+    SORT_PIECE: _ClassVar[Sort]
+    SORT_REPLY: _ClassVar[Sort]
+
 class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     KIND_UNSPECIFIED: _ClassVar[Kind]
@@ -42,6 +50,11 @@ PHASE_CHECKING: Phase
 PHASE_ROUNDS: Phase
 PHASE_FINISHED: Phase
 PHASE_FAILED: Phase
+SORT_UNSPECIFIED: Sort
+SORT_HELLO: Sort
+SORT_ASK: Sort
+SORT_PIECE: Sort
+SORT_REPLY: Sort
 KIND_UNSPECIFIED: Kind
 KIND_SHARES: Kind
 KIND_WANTED: Kind
@@ -54,6 +67,48 @@ KIND_IDS: Kind
 KIND_ASSIGNMENT: Kind
 KIND_OPENED: Kind
 KIND_STEP: Kind
+
+class Envelope(_message.Message):
+    __slots__ = ("peer", "sort", "number", "total", "epoch", "peer_epoch", "sealed")
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    SORT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PEER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    peer: str
+    sort: Sort
+    number: int
+    total: int
+    epoch: bytes
+    peer_epoch: bytes
+    sealed: bytes
+    def __init__(self, peer: _Optional[str] = ..., sort: _Optional[_Union[Sort, str]] = ..., number: _Optional[int] = ..., total: _Optional[int] = ..., epoch: _Optional[bytes] = ..., peer_epoch: _Optional[bytes] = ..., sealed: _Optional[bytes] = ...) -> None: ...
+
+class Carried(_message.Message):
+    __slots__ = ("envelope", "away")
+    ENVELOPE_FIELD_NUMBER: _ClassVar[int]
+    AWAY_FIELD_NUMBER: _ClassVar[int]
+    envelope: Envelope
+    away: Away
+    def __init__(self, envelope: _Optional[_Union[Envelope, _Mapping]] = ..., away: _Optional[_Union[Away, _Mapping]] = ...) -> None: ...
+
+class Away(_message.Message):
+    __slots__ = ("peer",)
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    peer: str
+    def __init__(self, peer: _Optional[str] = ...) -> None: ...
+
+class Reply(_message.Message):
+    __slots__ = ("received", "code", "text")
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    received: int
+    code: int
+    text: str
+    def __init__(self, received: _Optional[int] = ..., code: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
 
 class Parcel(_message.Message):
     __slots__ = ("session", "kind", "name")
@@ -110,16 +165,18 @@ class Introduction(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., share_set: _Optional[bytes] = ..., x25519: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., commitment: _Optional[bytes] = ..., features: _Optional[bytes] = ..., keeps: _Optional[bool] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("federation_digest", "instance", "introduction", "begun")
+    __slots__ = ("federation_digest", "instance", "introduction", "begun", "committee")
     FEDERATION_DIGEST_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     INTRODUCTION_FIELD_NUMBER: _ClassVar[int]
     BEGUN_FIELD_NUMBER: _ClassVar[int]
+    COMMITTEE_FIELD_NUMBER: _ClassVar[int]
     federation_digest: bytes
     instance: bytes
     introduction: Introduction
     begun: bool
-    def __init__(self, federation_digest: _Optional[bytes] = ..., instance: _Optional[bytes] = ..., introduction: _Optional[_Union[Introduction, _Mapping]] = ..., begun: _Optional[bool] = ...) -> None: ...
+    committee: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, federation_digest: _Optional[bytes] = ..., instance: _Optional[bytes] = ..., introduction: _Optional[_Union[Introduction, _Mapping]] = ..., begun: _Optional[bool] = ..., committee: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class JoinReply(_message.Message):
     __slots__ = ()
@@ -182,7 +239,7 @@ class Reveals(_message.Message):
     def __init__(self, coins: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class RoundRequest(_message.Message):
-    __slots__ = ("number", "attempt", "responders", "columns", "assignment_digest", "deadline_seconds", "past", "detail")
+    __slots__ = ("number", "attempt", "responders", "columns", "assignment_digest", "deadline_seconds", "past", "detail", "run", "more")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RESPONDERS_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +248,8 @@ class RoundRequest(_message.Message):
     DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PAST_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     number: int
     attempt: int
     responders: _containers.RepeatedScalarFieldContainer[int]
@@ -199,19 +258,35 @@ class RoundRequest(_message.Message):
     deadline_seconds: float
     past: bool
     detail: bytes
-    def __init__(self, number: _Optional[int] = ..., attempt: _Optional[int] = ..., responders: _Optional[_Iterable[int]] = ..., columns: _Optional[_Iterable[int]] = ..., assignment_digest: _Optional[bytes] = ..., deadline_seconds: _Optional[float] = ..., past: _Optional[bool] = ..., detail: _Optional[bytes] = ...) -> None: ...
+    run: int
+    more: _containers.RepeatedCompositeFieldContainer[RunRequest]
+    def __init__(self, number: _Optional[int] = ..., attempt: _Optional[int] = ..., responders: _Optional[_Iterable[int]] = ..., columns: _Optional[_Iterable[int]] = ..., assignment_digest: _Optional[bytes] = ..., deadline_seconds: _Optional[float] = ..., past: _Optional[bool] = ..., detail: _Optional[bytes] = ..., run: _Optional[int] = ..., more: _Optional[_Iterable[_Union[RunRequest, _Mapping]]] = ...) -> None: ...
+
+class RunRequest(_message.Message):
+    __slots__ = ("run", "columns", "assignment_digest", "detail")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    run: int
+    columns: _containers.RepeatedScalarFieldContainer[int]
+    assignment_digest: bytes
+    detail: bytes
+    def __init__(self, run: _Optional[int] = ..., columns: _Optional[_Iterable[int]] = ..., assignment_digest: _Optional[bytes] = ..., detail: _Optional[bytes] = ...) -> None: ...
 
 class Finished(_message.Message):
-    __slots__ = ("version", "rounds", "converged", "inertia")
+    __slots__ = ("version", "rounds", "converged", "inertia", "run")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     CONVERGED_FIELD_NUMBER: _ClassVar[int]
     INERTIA_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
     version: int
     rounds: int
     converged: bool
     inertia: float
-    def __init__(self, version: _Optional[int] = ..., rounds: _Optional[int] = ..., converged: _Optional[bool] = ..., inertia: _Optional[float] = ...) -> None: ...
+    run: int
+    def __init__(self, version: _Optional[int] = ..., rounds: _Optional[int] = ..., converged: _Optional[bool] = ..., inertia: _Optional[float] = ..., run: _Optional[int] = ...) -> None: ...
 
 class Failed(_message.Message):
     __slots__ = ("reason", "again")
@@ -294,7 +369,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("federation", "phase", "clients", "round", "attempt", "inertia", "changed", "seconds", "reason", "rows", "step", "broken_links", "federation_digest", "missing", "job_digest", "committee")
+    __slots__ = ("federation", "phase", "clients", "round", "attempt", "inertia", "changed", "seconds", "reason", "rows", "step", "broken_links", "federation_digest", "missing", "job_digest", "committee", "directions", "of_directions", "assignments", "runs", "moving")
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
@@ -311,6 +386,11 @@ class StatusReply(_message.Message):
     MISSING_FIELD_NUMBER: _ClassVar[int]
     JOB_DIGEST_FIELD_NUMBER: _ClassVar[int]
     COMMITTEE_FIELD_NUMBER: _ClassVar[int]
+    DIRECTIONS_FIELD_NUMBER: _ClassVar[int]
+    OF_DIRECTIONS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    MOVING_FIELD_NUMBER: _ClassVar[int]
     federation: str
     phase: Phase
     clients: _containers.RepeatedCompositeFieldContainer[ClientStatus]
@@ -327,7 +407,12 @@ class StatusReply(_message.Message):
     missing: _containers.RepeatedScalarFieldContainer[str]
     job_digest: bytes
     committee: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, federation: _Optional[str] = ..., phase: _Optional[_Union[Phase, str]] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., inertia: _Optional[float] = ..., changed: _Optional[int] = ..., seconds: _Optional[float] = ..., reason: _Optional[str] = ..., rows: _Optional[int] = ..., step: _Optional[str] = ..., broken_links: _Optional[_Iterable[str]] = ..., federation_digest: _Optional[bytes] = ..., missing: _Optional[_Iterable[str]] = ..., job_digest: _Optional[bytes] = ..., committee: _Optional[_Iterable[str]] = ...) -> None: ...
+    directions: int
+    of_directions: int
+    assignments: int
+    runs: int
+    moving: int
+    def __init__(self, federation: _Optional[str] = ..., phase: _Optional[_Union[Phase, str]] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., inertia: _Optional[float] = ..., changed: _Optional[int] = ..., seconds: _Optional[float] = ..., reason: _Optional[str] = ..., rows: _Optional[int] = ..., step: _Optional[str] = ..., broken_links: _Optional[_Iterable[str]] = ..., federation_digest: _Optional[bytes] = ..., missing: _Optional[_Iterable[str]] = ..., job_digest: _Optional[bytes] = ..., committee: _Optional[_Iterable[str]] = ..., directions: _Optional[int] = ..., of_directions: _Optional[int] = ..., assignments: _Optional[int] = ..., runs: _Optional[int] = ..., moving: _Optional[int] = ...) -> None: ...
 
 class ClientStatus(_message.Message):
     __slots__ = ("name", "joined", "connected", "holds_shares", "done", "liar", "shares_checked")

@@ -403,3 +403,90 @@ class Exchange:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class RelayStub:
+    """Run by the server: carries what clients say to each other where one cannot, or may not, dial the other (`relay` in
+    federation.toml). Envelopes are sealed from client to client (docs/protocol.md, "Relay"): the server sees who sends how much to
+    whom, and can delay and drop; what it alters, repeats, reorders or puts in another's place is noticed. They hold the messages of
+    Exchange: what would be a call of Progress or a piece of Deliver is an envelope, and so is the reply to it.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Carry = channel.stream_stream(
+                '/secfc.v1.Relay/Carry',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.Envelope.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.Carried.FromString,
+                _registered_method=True)
+
+
+class RelayServicer:
+    """Run by the server: carries what clients say to each other where one cannot, or may not, dial the other (`relay` in
+    federation.toml). Envelopes are sealed from client to client (docs/protocol.md, "Relay"): the server sees who sends how much to
+    whom, and can delay and drop; what it alters, repeats, reorders or puts in another's place is noticed. They hold the messages of
+    Exchange: what would be a call of Progress or a piece of Deliver is an envelope, and so is the reply to it.
+    """
+
+    def Carry(self, request_iterator, context):
+        """Stays open from the Roster event on; to resume after a lost connection, call it again: the older stream ends. Envelopes arrive
+        in the order in which they were sent. At most 8 MiB wait from one client to another, then the sender's stream is not read
+        until there is room. Nothing is written to disk, and what waits for a client whose stream ends is dropped. No deadline.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_RelayServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Carry': grpc.stream_stream_rpc_method_handler(
+                    servicer.Carry,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.Envelope.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.Carried.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'secfc.v1.Relay', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('secfc.v1.Relay', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Relay:
+    """Run by the server: carries what clients say to each other where one cannot, or may not, dial the other (`relay` in
+    federation.toml). Envelopes are sealed from client to client (docs/protocol.md, "Relay"): the server sees who sends how much to
+    whom, and can delay and drop; what it alters, repeats, reorders or puts in another's place is noticed. They hold the messages of
+    Exchange: what would be a call of Progress or a piece of Deliver is an envelope, and so is the reply to it.
+    """
+
+    @staticmethod
+    def Carry(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/secfc.v1.Relay/Carry',
+            secfc_dot_v1_dot_secfc__pb2.Envelope.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.Carried.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

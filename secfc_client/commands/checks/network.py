@@ -16,13 +16,16 @@ from functools import partial
 
 from secfc.agreement import federation as federations
 from secfc.agreement.federation import SERVER, Federation, Party, split_address
-from secfc.commands import status
 from secfc.errors import SecfcError
+from secfc.net import inquiry
+from secfc.net.inquiry import Status
 from secfc.pki import probe
 from secfc.pki.kit import Finding, Kit
+from secfc_client.commands.checks import firewall
 from secfc_client.commands.checks.verdicts import FAIL, OK, WARN, Verdict, failed
 
 GRACE = 2.0  # for what the probe does besides waiting, on a busy machine
+_NO_PORT = Verdict("own port", OK, "none: this client only dials out, and listens nowhere")
 _SERVER_STEPS = {"dns": "server name", "tcp": "server port", "tls": "server tls", "clock": "server clock"}
 
 
@@ -35,14 +38,18 @@ class Network:
         self._tasks: list[tuple[str, str, Future[list[Verdict]]]] = []  # name, status if given up, task
         me = kit.federation.party(kit.party_name)
         others = [party for party in kit.federation.clients if party is not me]
-        self._begin("own port", FAIL, lambda: [_own_port(me)])
+        listens = kit.federation.dialled(me.name)
+        self._begin("own port", FAIL, lambda: [_own_port(me) if listens else _NO_PORT])
         if me.name != SERVER:
             self._begin("server", FAIL, self._server)
+            if kit.federation.relay != "never":
+                self._begin("relay", FAIL, self._relay)
         for other in others:
             self._begin(f"client {other.name}", WARN, partial(self._client, other))
+        self._begin("firewall", WARN, lambda: firewall.rules(kit.federation, me))
 
     def _begin(self, name: str, given_up: str, task: Callable[[], list[Verdict]]) -> None:
-        self._tasks.append((name, given_up, status.in_background(task)))
+        self._tasks.append((name, given_up, inquiry.in_background(task)))
 
     def results(self) -> list[Verdict]:
         """What came of it, in the order in which it was begun."""
@@ -64,13 +71,40 @@ class Network:
         if failed(results):
             return results
         try:
-            reply = status.ask(kit, max(0.5, self._deadline - time.monotonic() - GRACE / 2))
+            reply = inquiry.ask(kit, max(0.5, self._deadline - time.monotonic() - GRACE / 2))
         except SecfcError as error:
             return [*results, Verdict("server answers", FAIL, f"{error}; look at the server's log, compare versions")]
         return [*results, _service(reply, kit), _same_federation(reply, kit.federation)]
 
+    def _relay(self) -> list[Verdict]:
+        """Open a stream to it, as the client will."""
+        try:
+            inquiry.try_relay(self._kit, self._timeout)
+        except SecfcError as error:
+            return [Verdict("relay", FAIL, f"no stream to the server's relay: {error}; a proxy may cut long calls")]
+        return [Verdict("relay", OK, "the server carries what clients send each other, end-to-end encrypted")]
+
     def _client(self, client: Party) -> list[Verdict]:
+        if not self._kit.federation.dialled(client.name):
+            return [self._through_server(client)]
         return [_resolves(client) if self._kit.party_name == SERVER else self._peer(client)]
+
+    def _through_server(self, peer: Party) -> Verdict:
+        """Only the server knows whether it is there."""
+        name, way = f"client {peer.name}", f"{self._kit.party_name} -> server -> {peer.name}"
+        if self._kit.party_name == SERVER:
+            return Verdict(name, OK, f"{peer.name} only dials out; nobody connects to it")
+        try:
+            clients = {one.name: one for one in inquiry.ask(self._kit, self._timeout).clients}
+        except SecfcError:
+            return Verdict(name, WARN, f"{way}: not known while the server does not answer")
+        if (found := clients.get(peer.name)) is not None and found.connected:
+            return Verdict(name, OK, f"{way}: connected to the server")
+        return Verdict(name, WARN, f"{way}: {peer.name} is not connected to the server yet")
+
+    @property
+    def _falls_back(self) -> bool:
+        return self._kit.federation.relay == "fallback"
 
     def _peer(self, peer: Party) -> Verdict:
         """Name and port may come with the client's start; if it answers, it must be the right one."""
@@ -80,7 +114,8 @@ class Network:
             if finding.ok:
                 continue
             if finding.name in ("dns", "tcp"):
-                return Verdict(name, WARN, f"{link} not reachable yet: {finding.detail}")
+                else_ = "; if that stays so, we reach it through the server" if self._falls_back else ""
+                return Verdict(name, WARN, f"{link} not reachable yet: {finding.detail}{else_}")
             return Verdict(name, FAIL, f"{link}: {finding.detail}")
         return Verdict(name, OK, f"{link} at {peer.address}: {found[-1].detail}")
 
@@ -93,7 +128,7 @@ def _server_step(finding: Finding) -> Verdict:
     return Verdict(name, FAIL, finding.detail + up)
 
 
-def _service(reply: status.Status, kit: Kit) -> Verdict:
+def _service(reply: Status, kit: Kit) -> Verdict:
     """The gRPC service answers; is it a job that this client can still join?"""
     if reply.phase in ("finished", "failed"):
         detail = f"its job has {reply.phase}; for a new one: secfc-server --new"
@@ -105,7 +140,7 @@ def _service(reply: status.Status, kit: Kit) -> Verdict:
     return Verdict("server answers", OK, f"phase {reply.phase}, {joined} of {len(reply.clients)} clients have joined")
 
 
-def _same_federation(reply: status.Status, federation: Federation) -> Verdict:
+def _same_federation(reply: Status, federation: Federation) -> Verdict:
     name, ours, theirs = "same federation", federation.agreed().hex(), reply.federation_digest
     if not theirs:
         return Verdict(name, WARN, "the server does not show its digest of federation.toml; joining will compare it")
@@ -116,7 +151,7 @@ def _same_federation(reply: status.Status, federation: Federation) -> Verdict:
     return Verdict(name, OK, f"the server has the same federation.toml (digest {ours[:12]})")
 
 
-def _differing(reply: status.Status, federation: Federation) -> str:
+def _differing(reply: Status, federation: Federation) -> str:
     """Which part of federation.toml it is, if the server's digest of its job tells."""
     if not reply.job_digest:
         return ""

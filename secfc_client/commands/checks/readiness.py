@@ -11,16 +11,20 @@ import click
 from secfc.agreement import federation as federations
 from secfc.agreement import plan, policy
 from secfc.agreement.federation import SERVER, Federation
-from secfc.commands import status
+from secfc.agreement.job import Job
 from secfc.errors import ConfigError, DataError, InvalidInput
+from secfc.pki import certificates
 from secfc.pki import kit as kits
 from secfc.pki.kit import Kit
 from secfc.pki.signedroster import NEWEST
+from secfc.wording import few
 from secfc_client import data as reader
 from secfc_client import examine as columns_of
 from secfc_client import naming
 from secfc_client.commands.checks.network import Network
 from secfc_client.commands.checks.verdicts import FAIL, OK, SKIP, WARN, Verdict, failed, plain
+from secfc_client.datasets import description, preparation
+from secfc_client.datasets.formats.base import shown
 
 SOON = timedelta(days=14)  # a kit that expires sooner is worth a warning
 
@@ -58,7 +62,7 @@ def examine(kit_path: Path, data: Data | None, timeout: float, policy: Path | No
 def _expiring(dates: Verdict, kit: Kit) -> Verdict:
     if kit.expires - datetime.now(UTC) > SOON:
         return dates
-    return Verdict(dates.name, WARN, f"{dates.detail}; {kits.RENEW} before it expires")
+    return Verdict(dates.name, WARN, f"{dates.detail}; {certificates.RENEW} before it expires")
 
 
 def _lacking(roster: Verdict, kit: Kit) -> Verdict:
@@ -70,7 +74,7 @@ def _lacking(roster: Verdict, kit: Kit) -> Verdict:
     lacking = tuple(name for name in parties if name not in found.certificates)
     if not lacking:
         return roster
-    return Verdict(roster.name, WARN, f"{roster.detail}; none for {status.few(lacking)}: {NEWEST}")
+    return Verdict(roster.name, WARN, f"{roster.detail}; none for {few(lacking)}: {NEWEST}")
 
 
 def _without_kit(kit_path: Path, data: Data | None) -> list[Verdict]:
@@ -121,26 +125,50 @@ def _data(federation: Federation, data: Data) -> list[Verdict]:
             data.path,
             feature_count=federation.job.features,
             feature_names=names,
+            agreed=federation.job.agreed,
+            missing=federation.job.missing,
             id_column=data.id_column,
             chosen=data.chosen,
         )
     except DataError as error:
         return [Verdict("data", FAIL, str(error))]
-    columns = status.few(table.feature_names)
+    columns = few(table.feature_names)
+    values = preparation.scaled(federation.job, table.features)
     results = [Verdict("data", OK, f"{data.path}: {len(table)} rows, {federation.job.features} features: {columns}")]
+    results += [_column(one, federation.job, data.id_column) for one in description.described(data.path, table.rows)]
+    if table.dropped:
+        what = f"{table.dropped} rows lack a value and take no part; their label will be empty"
+        results.append(Verdict("data missing", WARN, what))
+    if found := description.dominant(values, table.feature_names):
+        what = (
+            f"{found[0]} carries {100 * found[1]:.1f} % of the variance of these rows, so clusters follow it; agree on"
+        )
+        results.append(
+            Verdict("data scale", WARN, f'{what} ranges (scale = "range" in federation.toml), or rescale it')
+        )
     try:
-        reader.check_bounds(table, federation.job.bound)
+        reader.check_bounds(table, values, federation.job.bound)
         results.append(Verdict("data bounds", OK, f"every value is within ±{federation.job.bound:g}"))
     except DataError as error:
         results.append(Verdict("data bounds", FAIL, str(error)))
     results.append(_row_count(len(table), federation.job.max_rows))
-    rough = columns_of.coarse(table.features, table.feature_names, federation.job.precision)
-    few = columns_of.few_values(table.features, table.feature_names)
+    rough = columns_of.coarse(values, table.feature_names, federation.job.precision)
+    alike = columns_of.few_values(values, table.feature_names)
     if rough:
         results.append(Verdict("data precision", WARN, columns_of.coarse_text(rough, federation.job.precision)))
-    if few:
-        results.append(Verdict("data values", WARN, columns_of.few_values_text(few, federation.uploads)))
+    if alike:
+        results.append(Verdict("data values", WARN, columns_of.few_values_text(alike, federation.uploads)))
     return results
+
+
+def _column(one: description.Column, job: Job, id_column: str | None) -> Verdict:
+    """A line of the table of columns."""
+    features = {feature.name for feature in job.agreed} or set(job.feature_names or ())
+    use = "id" if one.name == id_column else "feature" if one.name in features or not features else "kept, not used"
+    ends = f", {one.least:g} to {one.most:g}" if one.least is not None and one.most is not None else ""
+    remark = f"; {one.remark}" if one.remark else ""
+    told = f"{one.kind}{ends}, {one.distinct} distinct, {one.missing} missing: {use}{remark}"
+    return Verdict(f"column {shown(one.name)}", WARN if remark and use == "feature" else OK, told)
 
 
 def _row_count(rows: int, most: int) -> Verdict:

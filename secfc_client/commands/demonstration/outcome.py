@@ -20,6 +20,12 @@ from secfc.privacy.centers import Centers, large_enough, rows_of_others
 from secfc.protocol.rounds import kind_of
 from secfc_client.commands.demonstration.rows import Rows
 
+INDICES = {
+    "silhouette": "silhouette",
+    "calinski_harabasz": "Calinski–\nHarabasz",
+    "davies_bouldin": "Davies–\nBouldin",
+}
+
 
 def compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any]:
     """The result, beside what central Lloyd finds on the pooled rows from the same start."""
@@ -29,17 +35,19 @@ def compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any
     order = np.argsort(site.ids()) if agreed.private else np.arange(len(labels))
     coins = Coins(bytes.fromhex(result["seed"]))
     kind = kind_of(agreed)
-    pooled = central.run(
+    runs = central.runs(
         quantised[order],
-        made.job.k,
+        made.job.runs,
         start=made.job.seeding,
         coins=coins,
         max_rounds=made.job.max_rounds,
         empties=kind.empties,
         draw_bits=kind.draw_bits(agreed),
-        candidates=agreed.candidates,
+        candidates=made.job.candidates,
     )
-    identical = bool((labels[order] == pooled.labels).all()) and result["rounds"] == pooled.rounds
+    pooled = runs[result["chosen_run"]]
+    rounds = [run["rounds"] for run in result["runs"]]
+    identical = bool((labels[order] == pooled.labels).all()) and rounds == [run.rounds for run in runs]
     outcome = {
         "clients": made.n,
         "privacy": made.privacy,
@@ -47,6 +55,7 @@ def compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any
         "responders": agreed.responders,
         "lanes": agreed.field.lanes,
         "uploads": made.uploads,
+        "relay": made.relay,
         "membership": made.job.membership,
         "rows": len(labels),
         "features": made.job.features,
@@ -56,6 +65,9 @@ def compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any
         "inertia": result["inertia"],
         "central_inertia": fixedpoint.in_data_units(pooled.inertia, agreed.wishes.precision),
         "cluster_sizes": result["cluster_sizes"],
+        "runs": result["runs"],
+        "best_runs": result["best_runs"],
+        "chosen_run": result["chosen_run"],
         "seconds": result["seconds"],
         "bytes": _bytes(result),
         "history": [step["inertia"] for step in result["history"] if step["inertia"] is not None],
@@ -63,14 +75,14 @@ def compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any
     if made.job.centers != "nobody":
         outcome["centers"] = _opened(site, quantised, labels)
     if chosen.truth is not None:
-        outcome["accuracy"] = accuracy(chosen.truth, labels, made.job.k)
+        outcome["accuracy"] = accuracy(chosen.truth, labels)
     return outcome
 
 
 def _opened(site: local.Local, quantised: npt.NDArray[np.int64], labels: npt.NDArray[np.int32]) -> dict[str, Any]:
     """The centres as each client wrote them, and whether they are the exact means of the clusters above the floor."""
-    made = site.federation
-    counts = np.stack([np.bincount(part, minlength=made.job.k) for part in np.array_split(labels, made.n)])
+    made, clusters = site.federation, int(labels.max()) + 1
+    counts = np.stack([np.bincount(part, minlength=clusters) for part in np.array_split(labels, made.n)])
     above = large_enough(rows_of_others(counts, made.privacy), made.job.centers_smallest)
     sums = tuple(tuple(quantised[labels == h].sum(axis=0).tolist()) for h in above)
     names = [f"x{f + 1}" for f in range(made.job.features)]
@@ -92,13 +104,13 @@ def _bytes(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def accuracy(truth: npt.NDArray[np.int64], labels: npt.NDArray[np.int32], clusters: int) -> float | None:
+def accuracy(truth: npt.NDArray[np.int64], labels: npt.NDArray[np.int32]) -> float | None:
     """Share of rows whose cluster is their true one under the best matching of names (Hungarian method)."""
     try:
         from scipy.optimize import linear_sum_assignment
     except ImportError:
         return None
-    table = np.zeros((clusters, clusters), dtype=np.int64)
+    table = np.zeros((int(truth.max()) + 1, int(labels.max()) + 1), dtype=np.int64)
     np.add.at(table, (truth, labels), 1)
     rows, columns = linear_sum_assignment(-table)
     return float(table[rows, columns].sum() / len(truth))
@@ -149,3 +161,22 @@ def show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None:
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+    if len(outcome["runs"]) > 1:
+        Console().print(runs_table(outcome))
+
+
+def runs_table(outcome: dict[str, Any]) -> Table:
+    """The best run of every k, with what helps to choose among them where the server knows it."""
+    table = Table(title="The best run of every k (* was taken)", title_justify="left")
+    best = [outcome["runs"][number] for number in outcome["best_runs"]]
+    known = [name for name in INDICES if any(run["indices"][name] is not None for run in best)]
+    for name in ("k", "inertia", "rounds", "start", *(INDICES[name] for name in known)):
+        table.add_column(name, justify="right")
+    for number in outcome["best_runs"]:
+        run = outcome["runs"][number]
+        starts = sum(other["k"] == run["k"] for other in outcome["runs"])
+        k = f"*{run['k']}" if number == outcome["chosen_run"] else str(run["k"])
+        values = [run["indices"][name] for name in known]
+        shown = ["–" if value is None else f"{value:.4g}" for value in values]
+        table.add_row(k, f"{run['inertia']:.6g}", str(run["rounds"]), f"{run['start'] + 1} of {starts}", *shown)
+    return table

@@ -23,7 +23,7 @@ def pyplot() -> Any:
 
 
 def draw(path: Path, values: Any, labels: Any, outcome: dict[str, Any]) -> None:
-    """Clusters in two principal components, beside inertia by round."""
+    """Clusters in two principal components, beside inertia by round, or by k if there are several."""
     plt = pyplot()
     centred = values - values.mean(axis=0)
     axes_of_variance = np.linalg.svd(centred, full_matrices=False)[2][:2]
@@ -35,10 +35,9 @@ def draw(path: Path, values: Any, labels: Any, outcome: dict[str, Any]) -> None:
         title=f"{len(labels)} rows in {len(outcome['cluster_sizes'])} clusters", xlabel="first principal component"
     )
     left.set_ylabel("second principal component")
-    history = outcome["history"]
-    last = outcome["rounds"]  # sealed rounds open the inertia once, at the end
-    right.plot(range(last - len(history) + 1, last + 1), history, marker="o")
-    right.set(title="Inertia by Lloyd round", xlabel="round", ylabel="inertia")
+    along, inertia, words = _inertia(outcome)
+    right.plot(along, inertia, marker="o")
+    right.set(title=f"Inertia by {words}", xlabel=words, ylabel="inertia")
     right.xaxis.get_major_locator().set_params(integer=True)
     right.grid(alpha=0.3)
     try:
@@ -47,3 +46,15 @@ def draw(path: Path, values: Any, labels: Any, outcome: dict[str, Any]) -> None:
         raise InvalidInput(f"{path}: the plot cannot be written ({error})") from None
     finally:
         plt.close(figure)
+
+
+def _inertia(outcome: dict[str, Any]) -> tuple[list[int], list[float], str]:
+    """What is drawn against what: the best of every k, or what the requests brought."""
+    best, history = [outcome["runs"][number] for number in outcome["best_runs"]], outcome["history"]
+    if len(best) > 1:
+        found = sorted((run["k"], run["inertia"]) for run in best)
+        return [k for k, _ in found], [inertia for _, inertia in found], "k"
+    if len(outcome["runs"]) > 1:
+        return list(range(1, len(history) + 1)), history, "request, the least of all starts"
+    last = outcome["rounds"]  # sealed rounds open the inertia once, at the end
+    return list(range(last - len(history) + 1, last + 1)), history, "Lloyd round"

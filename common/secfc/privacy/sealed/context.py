@@ -56,15 +56,16 @@ class Context:
 class Purse:
     """A secret (K, or the seed of one member) from which streams get their keys."""
 
-    __slots__ = ("_secret", "_session")
+    __slots__ = ("_extracted", "_session")
 
     def __init__(self, secret: bytes, session: bytes) -> None:
-        self._secret, self._session = secret, session
+        self._session = session
+        self._extracted = keys.extract(secret, session)  # once: a chunk takes dozens of keys
 
     def key(self, purpose: str, context: bytes, stage: int, chunk: int, step: int) -> bytes:
         """Key(P, C, stage, chunk, step)."""
         place = (b"%d" % stage, b"%d" % chunk, b"%d" % step)
-        return keys.derive(self._secret, self._session, b"sealed", purpose.encode(), context, *place)
+        return keys.expand(self._extracted, self._session, b"sealed", purpose.encode(), context, *place)
 
     def __repr__(self) -> str:
         return "Purse(secret)"

@@ -1,18 +1,23 @@
-"""What a sealed Lloyd round makes its parties send, before anybody starts (docs/sealed.md, Section 4).
+"""What sealed questions make their parties send, before anybody starts (docs/sealed.md, Section 4).
 
 Bytes are those of parcels' contents, without frames and TLS. `of_chunk` counts what the scripts of `rounds` and `nearest` say
-in one chunk; `first_round` and `usual_round` are whole rounds of clusters of m/k rows each, whose sizes have no common
-factor.
+in one chunk, `of_seed` what that of `seeding` says; `first_round` and `usual_round` are whole rounds of clusters of m/k rows
+each, whose sizes have no common factor. `most_said` and `most_dealt` bound what honest parties have waiting at a receiver.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from math import isqrt
 
-from secfc.coding.field import Layout
-from secfc.privacy.sealed import sides
+from secfc.coding.field import Field, Layout
+from secfc.privacy.sealed import rounds, sides
+from secfc.privacy.sealed.halves import WINDOW
 from secfc.privacy.sealed.nearest import groups
+from secfc.privacy.sealed.questions import Asked, Lloyd, Seed
 from secfc.privacy.sealed.rounds import chunk_rows
 from secfc.privacy.sealed.terms import Terms
 
@@ -104,7 +109,7 @@ def upload_bytes(terms: Terms) -> int:
 
 
 def first_round(terms: Terms) -> Traffic:
-    """The first Lloyd round of a job, or of an epoch: all rows are compared with all clusters."""
+    """The first Lloyd round after a random start: all rows are compared with all clusters, in groups if there are many."""
     return _whole(terms, asked=0.0, placed=1.0, candidates=terms.clusters)
 
 
@@ -114,7 +119,7 @@ def usual_round(terms: Terms, moved: float = MOVED) -> Traffic:
 
 
 def _whole(terms: Terms, asked: float, placed: float, candidates: int) -> Traffic:
-    step, lanes = min(chunk_rows(terms.clusters), terms.rows), comparison_lanes(terms)
+    step, lanes = min(chunk_rows(terms.clusters, asked > 0.5), terms.rows), comparison_lanes(terms)
     full, rest = divmod(terms.rows, step)
 
     def chunk(rows: int) -> Traffic:
@@ -122,3 +127,108 @@ def _whole(terms: Terms, asked: float, placed: float, candidates: int) -> Traffi
         return of_chunk(terms, load)
 
     return chunk(step) * full + chunk(rest)
+
+
+# --- seeding -----------------------------------------------------------------------------------------------------------
+
+
+def of_seed(terms: Terms, question: Seed, parts: int | None = None) -> Traffic:
+    """What a question about a seed makes everybody say; of steps that are cut into parts of the rows at most so many."""
+    points, finish = len(question.points), question.finish
+    total = _folded(terms, len(question.candidates), parts) if question.number else Traffic()
+    ring, width = terms.leading(terms.seed_lanes()), max(isqrt(terms.rows), 1)
+    for rows in (-(-terms.rows // width), width) if points else ():  # ends of blocks, then the rows of a block
+        total += _compared(terms, points * rows, ring.lanes) + _told(terms, 4 * points)
+        total += Traffic(single=-(-points * rows // 8), single_messages=1)
+    opened = sides.packed_size(terms.leading(1), terms.rows) if finish else 0
+    return total + Traffic(single=opened, single_messages=int(finish))
+
+
+def _folded(terms: Terms, candidates: int, parts: int | None) -> Traffic:
+    """Every row against every candidate, the totals, and the index of the nearest seed."""
+    ring, short = terms.leading(terms.seed_lanes()), terms.field.lanes_for(2 * terms.unit)
+
+    def compared(rows: int) -> Traffic:
+        return _compared(terms, rows * candidates, short) + _selected(ring, rows * candidates)
+
+    total = _in_parts(terms.rows, max(rounds.MOST_COMPARISONS // candidates, 1), parts, compared)
+    if candidates > 1:
+        wide, duels = terms.field.lanes_for(2 * terms.rows * terms.unit), candidates * (candidates - 1) // 2
+        total += _compared(terms, duels, wide) + _counted(duels, candidates) + _told(terms, 1)
+    return total + _in_parts(terms.rows, rounds.MOST_COMPARISONS, parts, partial(_selected, terms.leading(1)))
+
+
+def _in_parts(rows: int, step: int, parts: int | None, part: Callable[[int], Traffic]) -> Traffic:
+    full, rest = divmod(rows, step)
+    counted = full if parts is None else min(full, parts)
+    return part(step) * counted + (part(rest) if rest else Traffic())
+
+
+def _selected(ring: Field, count: int) -> Traffic:
+    sizes = sides.packed_size(ring, 3 * count), sides.packed_size(ring, count)
+    return Traffic(dealt=sizes[0], answered=sizes[1], server_messages=1, member_messages=1)
+
+
+def seeding_memory(terms: Terms, candidates: int) -> tuple[int, int]:
+    """Bytes that a question about a seed takes at a member and at the server, at most: columns of the candidates, their
+    tentative D² twice, running sums, and what is said (a member can say all of it before the server reads any)."""
+    if terms.clusters == 1:
+        return 0, 0
+    question = Seed(1, tuple(range(candidates)), (0,) * candidates)
+    said, dealt = of_seed(terms, question), of_seed(terms, question, 1).dealt
+    values = 4 * candidates * terms.rows * (terms.field.lanes + 2 * terms.seed_lanes()) + 4 * candidates * terms.rows
+    sums = 24 * terms.rows * terms.seed_lanes()
+    answered = said.answered + said.single
+    return values + sums + 2 * answered + dealt, values + sums + terms.members * answered + 2 * dealt
+
+
+# --- what may wait at a receiver ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Chunks of a question, names that a sender may use for it, and its bytes that may wait without having been read."""
+
+    chunks: int
+    names: int
+    size: int
+
+
+def most_said(terms: Terms, question: Asked) -> Limit:
+    """Of one member at the server. A member that is dealt to in every (t+1)st chunk can be WINDOW such chunks ahead."""
+    ahead = WINDOW + (WINDOW + 1) * terms.members
+    most, chunks = _largest(terms, question)
+    return Limit(chunks, _names(terms, question) * chunks, (most.answered + most.single) * min(ahead, chunks))
+
+
+def most_dealt(terms: Terms, question: Asked) -> Limit:
+    """Of the server at one member: it deals WINDOW chunks at a time, each as far as the members have answered."""
+    most, chunks = _largest(terms, question)
+    if isinstance(question, Seed):
+        most = of_seed(terms, question, 1)
+    return Limit(chunks, _names(terms, question) * chunks, (most.dealt + most.told) * min(WINDOW + 1, chunks))
+
+
+def _names(terms: Terms, question: Asked) -> int:
+    """Messages of a chunk, of one sender: stages, and four steps for every number of candidates that rows may have; while
+    seeding one or two for every part of the rows."""
+    parts = 4 * (terms.rows * len(question.candidates) // rounds.MOST_COMPARISONS) if isinstance(question, Seed) else 0
+    return 16 + 4 * terms.clusters + parts
+
+
+def _largest(terms: Terms, question: Asked) -> tuple[Traffic, int]:
+    """What no chunk of a question exceeds, and the number of chunks."""
+    if isinstance(question, Seed):
+        return of_seed(terms, question), 1
+    lanes = terms.field.lanes
+    if not isinstance(question, Lloyd):
+        return Traffic(single=sides.packed_size(terms.field, 1), single_messages=1), 1
+    live, chunks = int((question.sizes > 0).sum()), question.round(terms).chunks()
+    rows = max(end - first for first, end in chunks)
+    loads = [Load(rows, rows, live - 1, rows, width, lanes) for width in range(live + 1)]
+    found = [of_chunk(terms, load) for load in loads]
+    most = Traffic(*(max(getattr(one, name) for one in found) for name in Traffic.__dataclass_fields__))
+    if question.separate:
+        pairs = rows * (live - 1)
+        most += _compared(terms, pairs, lanes) + _counted(pairs, rows) + _told(terms, rows)
+    return most, len(chunks)

@@ -81,6 +81,11 @@ class Half(ABC):
             if name is not None and wait is not None
         )
 
+    def unread(self, sender: int) -> int:
+        """Bytes of a sender's messages that no conversation has taken yet."""
+        boxes = [*(one.mail for one in self._running.values()), *self._early.values()]
+        return sum(len(there[sender]) for box in boxes for there in box.values() if sender in there)
+
     def awaited(self) -> set[int]:
         """Whose messages conversations wait for."""
         return {sender for one in self._running.values() for sender in one.awaited()}

@@ -11,7 +11,7 @@ Memory: a few chunks; while seeding also Y of D² (m residues a lane).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -110,6 +110,7 @@ class MemberHalf(Half):
         if not isinstance(question, Seed):
             self._pads = kept.pads | self._pads
         self.kept = Kept(kept.pads if isinstance(question, Seed) else self._pads, kept.seeds)
+        self.drawn: tuple[int, tuple[int, ...]] | None = None  # while seeding: the winner and rows that we were told
         if not isinstance(question, Seed):
             live = {h for h in range(terms.clusters) if question.sizes[h]}
             if not live <= set(self._pads):
@@ -129,7 +130,7 @@ class MemberHalf(Half):
         return True
 
     def _start(self, chunk: int) -> tuple[Side, Talk[object]]:
-        line = Line(self._name, chunk)
+        line = Line(self.question.blur_context() if isinstance(self.question, Inertia) else self._name, chunk)
         side = Comparer(self.terms, line, self.context.request, self.place, self._committee, self._seed)
         first, end = self.chunks[chunk]
         if self._round is not None and isinstance(self.question, Lloyd):
@@ -151,19 +152,19 @@ class MemberHalf(Half):
 
     def _values(self, first: int, end: int) -> npt.NDArray[np.uint32]:
         """Y (rows, columns, L) of some rows, from the streams of the uploads. Pre-condition: first is a multiple of six."""
-        fast: Any = kernels.sealed()
         width = len(self._pads) if isinstance(self.question, Seed) else self.terms.clusters
         out = np.zeros((end - first, width, self.terms.field.lanes), dtype=np.uint32)
         for pad in {id(pad): pad for pad in self._pads.values()}.values():
             wanted = [h for h, mine in self._pads.items() if mine is pad]
             columns, lanes = places(pad.shape)
             source = np.flatnonzero(np.isin(columns, wanted))
-            fast.place(_stream(pad, first, end), source, columns[source], lanes[source], out)
+            kernels.place(_stream(pad, first, end), source, columns[source], lanes[source], out)
         return out
 
     def _finish(self, chunk: int, result: object) -> None:
         if isinstance(self.question, Seed) and isinstance(result, Outcome):
             self.kept = Kept(self.kept.pads, None if self.question.finish else result.state)
+            self.drawn = (result.winner, result.rows) if self.question.points else None
 
 
 def _stream(pad: Pad, first: int, end: int) -> npt.NDArray[np.uint32]:

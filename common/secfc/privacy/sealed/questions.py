@@ -98,6 +98,11 @@ class Inertia:
     def digest(self) -> bytes:
         return hashlib.sha256(framed(b"secfc/v1/sealed/question", b"inertia", _common(self))).digest()
 
+    def blur_context(self) -> bytes:
+        """What the blur is bound to, besides K: the partition alone, so that every attempt shows the same number."""
+        labels = self.labels.astype("<i4").tobytes()
+        return hashlib.sha256(framed(b"secfc/v1/sealed/blur", labels, numbers(self.sizes.tolist()))).digest()
+
     def shape(self, terms: Terms) -> Shape:
         return columns_shape(terms, self.sizes, self.columns)
 

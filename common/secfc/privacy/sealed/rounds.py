@@ -24,7 +24,7 @@ from secfc.privacy.sealed.sides import Side, Values
 from secfc.privacy.sealed.steps import Duels, Index
 from secfc.privacy.sealed.terms import Pairs, Terms
 
-MOST_COMPARISONS = 1 << 15  # of one step of a chunk
+MOST_COMPARISONS = 1 << 16  # of the first step of a chunk
 ROW_GROUP = 6  # a pad's stream can be read from every sixth row on
 
 
@@ -76,15 +76,18 @@ class Round:
         return out
 
     def chunks(self) -> list[tuple[int, int]]:
-        """Consecutive rows of which no step takes more than MOST_COMPARISONS (or six rows)."""
-        step = chunk_rows(int(self.live.sum()))
+        """Consecutive rows whose first step takes at most MOST_COMPARISONS (or that of six rows)."""
+        asked = int(self.labelled(0, self.terms.rows).sum())
+        step = chunk_rows(int(self.live.sum()), 2 * asked > self.terms.rows)
         return [(first, min(first + step, self.terms.rows)) for first in range(0, self.terms.rows, step)]
 
 
-def chunk_rows(live: int) -> int:
-    """Rows of a chunk with so many live clusters."""
+def chunk_rows(live: int, asked: bool) -> int:
+    """Rows of a chunk with so many live clusters. Where stage 1 asks most rows, stage 2 gets those that move, which are few
+    as a rule; should all of them move, one of its steps takes up to twice MOST_COMPARISONS."""
     stage_1, stage_2 = live - 1, max(nearest.duels(width) for width in range(max(live, 1) + 1))
-    return max(MOST_COMPARISONS // max(stage_1, stage_2, 1) // ROW_GROUP, 1) * ROW_GROUP
+    most = max(stage_1, -(-stage_2 // 2) if asked else stage_2, 1)
+    return max(MOST_COMPARISONS // most // ROW_GROUP, 1) * ROW_GROUP
 
 
 def lloyd(side: Side, asked: Round, first: int, own: Values) -> Talk[Labels | None]:

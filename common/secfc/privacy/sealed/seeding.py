@@ -16,10 +16,9 @@ import numpy.typing as npt
 
 from secfc.coding.field import Field
 from secfc.errors import JobFailed, OutOfTurn
-from secfc.privacy.sealed import steps
+from secfc.privacy.sealed import rounds, steps
 from secfc.privacy.sealed.messages import Talk, octets
 from secfc.privacy.sealed.nearest import _single
-from secfc.privacy.sealed.rounds import MOST_COMPARISONS
 from secfc.privacy.sealed.sides import Side, Values
 from secfc.privacy.sealed.steps import Counts, digits_of
 from secfc.privacy.sealed.streams import Bytes, Residues32
@@ -88,7 +87,7 @@ def _closer(side: Side, lanes: Field, columns: Values, squares: Residues32) -> T
     """[d_new < D²] (m, candidates) of every row and candidate, and D² + b·(d_new − D²) (m, candidates, lanes)."""
     short = side.terms.leading(side.terms.field.lanes_for(2 * side.terms.unit))
     shape = columns.shape
-    width = max(MOST_COMPARISONS // shape[1], 1)
+    width = max(rounds.MOST_COMPARISONS // shape[1], 1)
     bits, out = [], []
     for first in range(0, len(columns), width):
         part = slice(first, first + width)
@@ -105,8 +104,8 @@ def _renumbered(side: Side, number: int, bits: Bytes, index: Residues32) -> Talk
     """index + b·(number − index); the constant is added to Y."""
     one = side.terms.leading(1)
     out = []
-    for first in range(0, len(index), MOST_COMPARISONS):
-        part = index[first : first + MOST_COMPARISONS]
+    for first in range(0, len(index), rounds.MOST_COMPARISONS):
+        part = index[first : first + rounds.MOST_COMPARISONS]
         constant = np.full_like(part, 0 if side.serves else number % one.primes[0])
         chosen = yield from side.select(one, bits[first : first + len(part)], steps.minus(one, constant, part))
         out.append(steps.plus(one, part, chosen))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -85,10 +85,9 @@ class DealerHalf(Half):
         """Take the sums of all uploads (rows, residues a row) of the next rows, exact and not reduced (`Decoder.sums`)."""
         if first_row != self.fed or first_row + len(sums) > self.terms.rows or sums.shape[1] != len(self._columns):
             raise InvalidInput(f"sums of rows from {self.fed} on are due, {len(self._columns)} residues each")
-        fast: Any = kernels.sealed()
         if len(self._columns):
             given = np.ascontiguousarray(sums)
-            fast.keep_negated(given, self._columns, self._lanes, self._primes, first_row, self._target)
+            kernels.keep_negated(given, self._columns, self._lanes, self._primes, first_row, self._target)
         self.fed += len(sums)
         return self.begin()
 

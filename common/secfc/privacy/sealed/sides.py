@@ -24,7 +24,7 @@ from secfc.privacy.sealed.streams import Bytes, Residues32
 from secfc.privacy.sealed.terms import Pairs, Terms
 
 TILE = 256  # comparisons that lie together in messages and streams
-_CACHE = 320 << 10  # bytes of streams that are made together: they stay in the second-level cache
+_CACHE = 512 << 10  # bytes of streams that are made together: most of them stay in the second-level cache
 Values = npt.NDArray[np.uint32]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,9 +41,8 @@ class Digits:
 
 def digits_of(field: Field, values: Residues32) -> Digits:
     """Digits of 2v for residues v (N, l) of the field's l lanes."""
-    fast: Any = kernels.sealed()
     out, parity = np.empty((field.lanes, len(values)), dtype=np.uint32), np.empty(len(values), dtype=np.uint8)
-    fast.value_digits(np.ascontiguousarray(values), field.prime_floats, field.garner, out, parity)
+    kernels.value_digits(np.ascontiguousarray(values), field.prime_floats, field.garner, out, parity)
     return Digits(out, parity)
 
 
@@ -69,33 +67,30 @@ class Duels:
 
     def digits(self, terms: Terms, pairs: Pairs, values: npt.NDArray[np.uint32]) -> tuple[list[Digits], Counts]:
         """This party's digits of `values` (rows, k, L), grouped by lanes, and the counts of the list in that order."""
-        fast: Any = kernels.sealed()
         amounts = np.empty(terms.field.lanes + 1, dtype=np.int64)
-        fast.count_lanes(self.table, pairs.lanes, amounts)
+        kernels.count_lanes(self.table, pairs.lanes, amounts)
         kinds = np.flatnonzero(amounts).tolist()
         ends, table = np.cumsum(amounts), self.table
         if len(kinds) > 1:
             table = np.empty_like(table)
-            fast.sort_by_lanes(self.table, pairs.lanes, ends - amounts, table)
+            kernels.sort_by_lanes(self.table, pairs.lanes, ends - amounts, table)
         starts = ends - amounts
         parts = [self._digits(terms, pairs, values, table[:3, starts[n] : ends[n]], n) for n in kinds]
         return parts, Counts(table[3], table[4], self.tests)
 
     @staticmethod
     def _digits(terms: Terms, pairs: Pairs, values: npt.NDArray[np.uint32], some: Table, lanes: int) -> Digits:
-        fast: Any = kernels.sealed()
         count = some.shape[1]
         out, parity = np.empty((lanes, count), dtype=np.uint32), np.empty(count, dtype=np.uint8)
         primes, inverses = terms.field.prime_floats, terms.field.garner
-        fast.pair_digits(values, some[0], some[1], some[2], pairs.left, pairs.right, primes, inverses, out, parity)
+        kernels.pair_digits(values, some[0], some[1], some[2], pairs.left, pairs.right, primes, inverses, out, parity)
         return Digits(out, parity)
 
 
 def own_against(rivals: npt.NDArray[np.bool_], labels: Index) -> Duels:
     """Every row's own cluster against each of its rivals (n, k): a test of the rivals' wins for every row that has one."""
-    fast: Any = kernels.sealed()
     table = np.empty((5, np.count_nonzero(rivals)), dtype=np.int32)
-    return Duels(table, fast.list_rivals(rivals, np.ascontiguousarray(labels, dtype=np.int32), table))
+    return Duels(table, kernels.list_rivals(rivals, np.ascontiguousarray(labels, dtype=np.int32), table))
 
 
 # --- COMPARE ---------------------------------------------------------------------------------------------------------
@@ -103,9 +98,8 @@ def own_against(rivals: npt.NDArray[np.bool_], labels: Index) -> Duels:
 
 def deal_digits(terms: Terms, digits: Digits, streams: Bytes, out: Bytes | None = None) -> Bytes:
     """The share of T_{q,θ} = [ρ_q ≥ θ] that is left when the others' shares are `streams` (others, ≥ N·thresholds)."""
-    fast: Any = kernels.sealed()
     out = np.empty(len(digits) * terms.thresholds(digits.lanes), dtype=np.uint8) if out is None else out
-    fast.deal_digits(digits.digits, streams, terms.bits, np.uint8(terms.small), out)
+    kernels.deal_digits(digits.digits, streams, terms.bits, np.uint8(terms.small), out)
     return out
 
 
@@ -121,17 +115,15 @@ def answer_tests(
     out: Bytes | None = None,
 ) -> Bytes:
     """A member's message: s_q·c_q plus zero[0] less zero[1] (empty: none), turned. `first` is M₀, who adds constants."""
-    fast: Any = kernels.sealed()
     out = np.empty(len(digits) * terms.places(digits.lanes), dtype=np.uint8) if out is None else out
     one, u = np.uint8(first), np.uint8(terms.small)
-    fast.answer_tests(digits.digits, shares, factors, *zero, direction, turn, terms.bits, one, u, out)
+    kernels.answer_tests(digits.digits, shares, factors, *zero, direction, turn, terms.bits, one, u, out)
     return out
 
 
 def find_zeros(terms: Terms, messages: Bytes, lanes: int, out: Bytes) -> int:
     """out <- w = [some position of the messages' sum is 0] for each comparison; returns the most zeros found in one."""
-    fast: Any = kernels.sealed()
-    return int(fast.find_zeros(messages, terms.places(lanes), np.uint8(terms.small), out))
+    return int(kernels.find_zeros(messages, terms.places(lanes), np.uint8(terms.small), out))
 
 
 # --- ZERO ------------------------------------------------------------------------------------------------------------
@@ -149,9 +141,8 @@ def answer_counts(
     small: int, shares: Bytes, blinds: Bytes, tests: Counts, factors: Bytes, zero: tuple[Bytes, Bytes], first: bool
 ) -> Bytes:
     """A member's message: s·τ_j plus zero[0] less zero[1]."""
-    fast: Any = kernels.sealed()
     totals = np.zeros(tests.count, dtype=np.int64)
-    fast.count_shares(shares, blinds, tests.up, tests.down, int(first), small, totals)
+    kernels.count_shares(shares, blinds, tests.up, tests.down, int(first), small, totals)
     totals = totals % small * factors
     if len(zero[0]):
         totals += zero[0]
@@ -177,9 +168,8 @@ def answer_selection(
     field: Field, values: Residues32, blinds: Bytes, dealt: Residues32, pad: Residues32, zero: Residues32, first: bool
 ) -> Residues32:
     """A member's message for SELECT, written over its zero-share."""
-    fast: Any = kernels.sealed()
     primes = np.array(field.primes, dtype=np.uint64)
-    fast.select_shares(np.ascontiguousarray(values), blinds, dealt, pad, zero, primes, first)
+    kernels.select_shares(np.ascontiguousarray(values), blinds, dealt, pad, zero, primes, first)
     return zero
 
 
@@ -226,17 +216,15 @@ class Crossings:
 
     def forms(self, field: Field, pairs: Pairs, values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
         """(N, w², l): this party's E of all pairs of candidates."""
-        fast: Any = kernels.sealed()
         out = np.empty((len(self.rows), self.one.shape[1] ** 2, field.lanes), dtype=np.uint32)
-        fast.cross_forms(values, self.rows, self.one, self.two, pairs.left, pairs.right, field.prime_floats, out)
+        kernels.cross_forms(values, self.rows, self.one, self.two, pairs.left, pairs.right, field.prime_floats, out)
         return out
 
 
 def pick(forms: npt.NDArray[np.uint32], places: Index, sizes: Index) -> npt.NDArray[np.uint32]:
     """What the server deals: (N, 2, w², l), the one-hot at its places and its forms under every turn."""
-    fast: Any = kernels.sealed()
     out = np.empty((len(forms), 2, *forms.shape[1:]), dtype=np.uint32)
-    fast.turned_masks(forms, places, sizes, out)
+    kernels.turned_masks(forms, places, sizes, out)
     return out
 
 
@@ -251,7 +239,6 @@ def answer_pick(
     first: bool,
 ) -> Residues32:
     """A member's message, written over its zero-share."""
-    fast: Any = kernels.sealed()
     primes = np.array(field.primes, dtype=np.uint64)
-    fast.pick_shares(forms, turns, sizes, np.ascontiguousarray(dealt), pad, primes, first, zero)
+    kernels.pick_shares(forms, turns, sizes, np.ascontiguousarray(dealt), pad, primes, first, zero)
     return zero

@@ -8,7 +8,6 @@ Streams are always read from their beginning, so both ends replace alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +19,12 @@ from secfc.errors import InvalidInput
 
 Bytes = npt.NDArray[np.uint8]
 Residues32 = npt.NDArray[np.uint32]
-_ZEROS = memoryview(bytes(1 << 15))  # a long one would drive what the streams are for out of the cache
-_SPARES, _FETCH = 1 << 127, 1 << 12
+_ZEROS = memoryview(bytes(1 << 16))  # a long one would drive what the streams are for out of the cache
+_SPARES = 1 << 127
 SLACK = 16  # update_into asks for a little more room than it writes
 _WIDE = 96  # rows; a multiple of three, so that they end with a word
 _BLOCK = 6 << 12  # rows of residues read together
+_NOTHING: Bytes = np.empty(0, dtype=np.uint8)
 
 
 class Keystream:
@@ -52,34 +52,33 @@ class Keystream:
 class SmallStream:
     """Uniform values mod 127, or without 0, read in order."""
 
-    __slots__ = ("_buffer", "_nonzero", "_spare", "_spares", "_stream", "_used")
+    __slots__ = ("_buffer", "_clean", "_key", "_nonzero", "_spare", "_spares", "_stream", "_used")
 
     def __init__(self, key: bytes, *, nonzero: bool = False) -> None:
-        self._nonzero = nonzero
-        self._stream, self._spares = Keystream(key), Keystream(key, _SPARES)
-        self._buffer: Bytes = np.empty(0, dtype=np.uint8)
-        self._spare: Bytes = np.empty(0, dtype=np.uint8)
+        self._clean, self._key, self._nonzero = kernels.clean, key, nonzero
+        self._stream = Keystream(key)
+        self._spares: Keystream | None = None
+        self._buffer, self._spare = _NOTHING, _NOTHING
         self._used = np.zeros(1, dtype=np.int64)
 
     def read(self, count: int, out: Bytes | None = None) -> Bytes:
         """The next values, into `out` (SLACK bytes longer) or where the next call overwrites them: fresh memory would cost
         more than the stream itself."""
-        fast: Any = kernels.sealed()
         if out is None and len(self._buffer) < count + SLACK:
             self._buffer = np.empty(count + SLACK, dtype=np.uint8)
         values = self._stream.read(count, self._buffer if out is None else out)
-        done = fast.clean(values, 0, self._nonzero, self._spare, self._used)
+        done = self._clean(values, 0, self._nonzero, self._spare, self._used)
         while done < count:
-            self._fetch_spares()
-            done = fast.clean(values, done, self._nonzero, self._spare, self._used)
+            self._fetch_spares(count - done)
+            done = self._clean(values, done, self._nonzero, self._spare, self._used)
         return values
 
-    def _fetch_spares(self) -> None:
-        """Read on in the half of the counter space that the stream itself never reaches."""
-        fresh = self._spares.read(_FETCH) & np.uint8(127)
-        good = fresh[(fresh < 127) & (fresh >= int(self._nonzero))]
-        self._spare = np.concatenate([self._spare[self._used[0] :], good])
-        self._used[0] = 0
+    def _fetch_spares(self, left: int) -> None:
+        """Read on in the half of the counter space that the stream itself never reaches; one in 64 values at
+        most needs one."""
+        if self._spares is None:
+            self._spares = Keystream(self._key, _SPARES)
+        self._spare, self._used[0] = self._spares.read(left // 16 + 256), 0
 
     def __repr__(self) -> str:
         return "SmallStream(secret)"
@@ -94,7 +93,6 @@ def coins(key: bytes, count: int) -> Bytes:
 
 def below(key: bytes, bound: int, count: int) -> Bytes:
     """Uniform numbers in [0, bound), bound ≤ 128, from 16-bit candidates; the next good spare replaces a rejected one."""
-    fast: Any = kernels.sealed()
     limit = (1 << 16) // bound * bound
     values = Keystream(key).read(2 * count).view("<u2")
     rejected = np.flatnonzero(values >= limit) if limit < 1 << 16 else np.empty(0, dtype=np.int64)
@@ -102,7 +100,7 @@ def below(key: bytes, bound: int, count: int) -> Bytes:
         spares = Keystream(key, _SPARES).read(4 * len(rejected) + 32).view("<u2")
         values[rejected] = spares[spares < limit][: len(rejected)]
     out = np.empty(count, dtype=np.uint8)
-    fast.remainders(values, np.uint16(bound), out)
+    kernels.remainders(values, np.uint16(bound), out)
     return out
 
 

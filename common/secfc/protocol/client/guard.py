@@ -1,8 +1,9 @@
 """What a client answers, whatever the server says: order and shape of requests, the site's policy, the leakage meter.
 
-Rules for the requests of one session, which an honest server never breaks:
+Rules for the requests of one session, which an honest server never breaks, for every run (`runrules`):
 
-* the first request is number 1, so that nobody gets around where the coins begin;
+* the first request is number 1 and about all runs, so that nobody gets around where the coins begin; a run that a request is
+  not about is over, and does not come back;
 * numbers only rise; under one number the assignment S stays the same, and the columns too, but that a restarted server,
   which has lost the distances of earlier rounds, asks for all; under one (number, attempt) nothing changes at all;
 * the number says what is asked for: k-means++ and separation open with k requests, the r-th of which knows r − 1 chosen
@@ -10,10 +11,10 @@ Rules for the requests of one session, which an honest server never breaks:
   asks for the candidates, or after a restart for all; separation leaves rows out once, in request k + 2; every other S is a
   partition of all rows;
 * no number is beyond what `max_rounds` of the job allows;
-* once an inertia is opened, nothing else is asked.
+* once a run's inertia is opened, nothing else is asked about that run.
 
-Then the policy: `committee`, `max_requests`, `smallest_cluster`, `max_directions`, `max_assignments`. Every client sees every
-request and checks it, asked or not, because the distances are those of its rows, whoever computes them.
+Then the policy: `committee`, `max_requests`, `smallest_cluster`, `max_directions`, `max_assignments`, over all runs. Every
+client sees every request and checks it, asked or not, because the distances are those of its rows, whoever computes them.
 
 What a client cannot see: whether the draws of k-means++ and the assignments follow from the distances; requests that the
 server shows to others only. Numbers it has not seen are counted as if they had given away all they can.
@@ -24,38 +25,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-
-import numpy as np
-import numpy.typing as npt
 
 from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
-from secfc.agreement.policy import FILE, Policy, assignments_given, seeding_requests
+from secfc.agreement.policy import FILE, Policy
 from secfc.errors import ConfigError, Malformed, OutOfTurn, Refused, WentBack
 from secfc.framing import framed
-from secfc.kmeans.distances import UNASSIGNED, Labels
-from secfc.kmeans.seeding import chosen_rows
+from secfc.kmeans.assignments import Assignments
+from secfc.kmeans.distances import Labels
+from secfc.kmeans.lloyd import Sizes
 from secfc.privacy.leakage import Leakage, Tally
+from secfc.protocol.client.runrules import RunAsked, RunRules
 from secfc.protocol.messages import RoundRequest
 from secfc.protocol.rounds import kind_of
 
-Sizes = npt.NDArray[np.int64]
 _DAMAGED = "what is kept of earlier requests cannot be read; start once with --new to begin a new job with fresh shares"
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """The last request of a session; digests in hex."""
+    """The last request of a session."""
 
+    runs: tuple[RunAsked, ...]  # what was asked last of every run of the job
     number: int = 0
     attempt: int = 0
-    question: str = ""  # of responders, assignment and columns
-    assignment: str = ""
-    columns: tuple[int, ...] = ()
-    seeds: tuple[int, ...] = ()  # the single rows of the seeding: number − 1 that are chosen, in order, then candidates
-    inertia: bool = False  # whether it opens the inertia, and gives no assignment
+    question: str = ""  # digest of responders, and of every run's assignment and columns, in hex
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +60,14 @@ class Examined:
 
     asked: _Asked
     meter: Leakage
-    labels: Labels | None  # None: the server sees no distances
+    shown: tuple[tuple[Labels, tuple[int, ...]], ...]  # of every run; nothing if the server sees no distances
 
     def count(self) -> Leakage:
-        """The meter once it is answered (heavy, O(m))."""
-        return self.meter if self.labels is None else self.meter.after(self.labels, self.asked.columns)
+        """The meter once it is answered (heavy, O(m) per run)."""
+        meter = self.meter
+        for labels, columns in self.shown:
+            meter = meter.after(labels, columns)
+        return meter
 
 
 class Guard:
@@ -86,17 +85,20 @@ class Guard:
         """`kept`: what an earlier process had in `kept`, if there was one. `any_start`: a job may begin with any assignment
         and ask for what it likes; in one process only."""
         self.policy = policy or Policy()
-        self._any_start, self._kind = any_start, kind_of(plan)
-        self._shows = self._kind.shows_distances
+        self._kind, job = kind_of(plan), federation.job
         self._federation, self._plan = federation, plan
+        self._rules = tuple(RunRules(job, plan.of_run(k), any_start) for k in job.runs)
         self._session = self._share_sets = b""
-        self._asked = _Asked()
+        self._asked = self._nothing()
         self._meter: Leakage | None = None
         self._unseen = 0  # what may have been given away besides, in ranks of the meter
         self._earlier = Tally()  # assignments and inertias of earlier sessions with these shares
         self._before = Tally()  # by shares that are none of ours any more: what `budget` keeps of these rows
         if kept:
             self._restore(kept)
+
+    def _nothing(self) -> _Asked:
+        return _Asked(tuple(RunAsked() for _ in self._rules))
 
     @property
     def began(self) -> bool:
@@ -115,9 +117,8 @@ class Guard:
         return self._earlier + self._session_tally(self._asked) + Tally(self.ranks)
 
     def _session_tally(self, asked: _Asked) -> Tally:
-        """What the answers up to a request of this session make known. Counted by its number: attempts count once, and
-        requests that we did not see count too."""
-        return Tally(0, assignments_given(self._federation, asked.number - asked.inertia), int(asked.inertia))
+        """What the answers up to a request of this session make known, over all runs."""
+        return sum((rules.tally(run) for rules, run in zip(self._rules, asked.runs, strict=True)), Tally())
 
     @property
     def _segments(self) -> int:
@@ -143,6 +144,11 @@ class Guard:
         """All that our rows may have told so far; None before the roster is known."""
         return self._with_unseen(self._meter, self._unseen + self._before.ranks) if self._meter else None
 
+    @property
+    def given(self) -> Tally:
+        """All that our rows may have given away, in this job and before."""
+        return self._before + self.tally
+
     def text(self) -> str:
         """For progress and logs; empty before the roster is known."""
         leakage = self.leakage
@@ -150,7 +156,7 @@ class Guard:
             return ""
         unseen = " at most, as some requests were not seen here" if self._unseen else ""
         before = " at most, with what earlier jobs on these rows gave away" if self._before.ranks else ""
-        return f"{leakage.text()}{before or unseen}; {(self._before + self.tally).text()}"
+        return f"{leakage.text()}{before or unseen}; {self.given.text()}"
 
     @staticmethod
     def _with_unseen(meter: Leakage, unseen: int) -> Leakage:
@@ -160,7 +166,7 @@ class Guard:
         """The roster is known: how many rows, and whether we knew the session or all of these share sets before."""
         if session != self._session:
             self._earlier += self._session_tally(self._asked)
-            self._asked = _Asked()
+            self._asked = self._nothing()
         same = self._meter is not None and share_sets == self._share_sets and self._meter.rows == rows
         if not same:  # the others' rows may be new; ours are not, and what was told of them stays told
             self._unseen += self._meter.rank if self._meter else 0
@@ -169,22 +175,27 @@ class Guard:
 
     # --- checking ------------------------------------------------------------------------------------------------------
 
-    def examine(self, request: RoundRequest, labels: Labels) -> Examined | None:
-        """What answering a request for these labels would give away, to be counted and then admitted; None if it is the last
-        request once more. Raises if no honest server asks that, or our policy forbids it; changes nothing."""
-        self._check_committee(request)
-        question = _question(request)
+    def examine(self, request: RoundRequest, labels: Assignments) -> Examined | None:
+        """What answering a request for these labels, by run, would give away, to be counted and then admitted; None if it is
+        the last request once more. Raises if no honest server asks that, or our policy forbids it; changes nothing."""
+        by_run = request.by_run
+        for one in by_run.values():
+            self._check_committee(one)
+        question = _question(by_run)
         if self._ordered(request, question):
             return None
         if self._meter is None:
             raise OutOfTurn("the server asks before the roster is known")
-        sizes = np.bincount(labels[labels != UNASSIGNED], minlength=self._federation.job.k)
-        self._check_columns(request, sizes)
-        seeds = () if self._any_start else self._check_shape(request.number, labels)
-        digest, inertia = request.assignment_digest.hex(), self._kind.opens_inertia(request)
-        asked = _Asked(request.number, request.attempt, question, digest, request.columns, seeds, inertia)
-        self._check_limits(asked, labels, sizes)
-        return Examined(asked, self._meter, labels if self._shows else None)
+        runs = tuple(
+            rules.next(asked, by_run[run], labels[run]) if run in by_run else rules.ended(asked, request.number)
+            for run, (rules, asked) in enumerate(zip(self._rules, self._asked.runs, strict=True))
+        )
+        asked = _Asked(runs, request.number, request.attempt, question)
+        self._check_limits(asked)
+        for run in by_run:
+            self._check_smallest(self._rules[run].sizes(labels[run]), len(labels[run]))
+        shown = [(labels[run], one.columns) for run, one in by_run.items()] if self._kind.shows_distances else []
+        return Examined(asked, self._meter, tuple(shown))
 
     def admit(self, examined: Examined, counted: Leakage) -> None:
         """Take note of a request and of what it gives away, or raise Refused and change nothing. Pre-condition: nothing was
@@ -214,91 +225,46 @@ class Guard:
         self._check_first(request)
         if now == last and question != self._asked.question:
             raise OutOfTurn(f"the server asks something else than before as request {now[0]}, attempt {now[1]}")
-        if now[0] > last[0] and self._asked.inertia:
-            raise OutOfTurn("the server goes on although the inertia was opened, which ends an honest job")
-        if now[0] == last[0] and request.assignment_digest.hex() != self._asked.assignment:
-            raise OutOfTurn(f"the server repeats request {now[0]} with another assignment")
+        for run, one in request.by_run.items():
+            self._rules[run].check_order(self._asked.runs[run], one)
+        left = {run for run, asked in enumerate(self._asked.runs) if not asked.over}
+        if now[0] in (1, last[0]) and set(request.by_run) != left:
+            raise OutOfTurn(f"the server leaves out runs that request {now[0]} must be about")
         return now == last
 
     def _check_first(self, request: RoundRequest) -> None:
         if not self.began and request.number > 1:
             raise OutOfTurn(f"the server begins with request {request.number}: it skips where the clients' coins begin")
 
-    def _check_columns(self, request: RoundRequest, sizes: Sizes) -> None:
-        columns = request.columns
-        if list(columns) != sorted(set(columns)) or not all(0 <= h < len(sizes) and sizes[h] for h in columns):
-            raise Malformed(
-                "the server asks for impossible columns: they must be clusters with rows, each once, in order"
-            )
-        whole = tuple(np.flatnonzero(sizes).tolist())
-        if request.number == self._asked.number and columns not in (self._asked.columns, whole):
-            raise OutOfTurn(f"the server repeats request {request.number} with other columns")
-        newest = tuple(h for h in whole if h >= request.number - 1)
-        if request.number <= self._seeds_due and columns not in (newest, whole):
-            raise Malformed("while seeding, the distances to the newest row are asked for, or to all")
-
-    @property
-    def _seeds_due(self) -> int:
-        return 0 if self._federation.job.seeding == "random" else self._federation.job.k
-
-    def _check_shape(self, number: int, labels: Labels) -> tuple[int, ...]:
-        """Whether an assignment may have this number; returns the rows the seeding has chosen."""
-        due = self._seeds_due
-        measured = 0 if self._shows else 1  # one request more, for the inertia
-        if number > seeding_requests(self._federation) + self._federation.job.max_rounds + measured:
-            raise OutOfTurn(
-                f"request {number} is beyond max_rounds = {self._federation.job.max_rounds} of federation.toml"
-            )
-        if number > due:
-            leaves_out = self._federation.job.seeding == "separation" and number == due + 2
-            if not leaves_out and (labels == UNASSIGNED).any():
-                raise Malformed("the assignment leaves rows out; only a partition of all rows is answered here")
-            if labels.max() >= self._federation.job.k:
-                raise Malformed(f"the assignment names a cluster beyond {self._federation.job.k - 1}")
-            return self._asked.seeds
-        return self._check_seeds(number, labels)
-
-    def _check_seeds(self, number: int, labels: Labels) -> tuple[int, ...]:
-        seeds = tuple(chosen_rows(labels))
-        most = number - 1 + (self._plan.candidates if number > 1 else 1)
-        if not number <= len(seeds) <= most or labels[list(seeds)].tolist() != list(range(len(seeds))):
-            known = f"{number} single rows" if most == number else f"{number} to {most} single rows"
-            raise Malformed(f"request {number} of the seeding must know {known} and nothing else")
-        settled = max(self._asked.number - 1, 0)  # by the last request we have seen, which had candidates besides
-        before, candidates = self._asked.seeds[:settled], self._asked.seeds[settled:]
-        if seeds[:settled] != before or (candidates and seeds[settled] not in candidates):
-            raise OutOfTurn("the server exchanges rows that the seeding has chosen before")
-        return seeds
-
-    def _check_limits(self, asked: _Asked, labels: Labels, sizes: Sizes) -> None:
-        rules = self.policy
-        if rules.max_requests is not None and asked.number > rules.max_requests:
-            raise Refused(f"{FILE}: max_requests = {rules.max_requests}, and this is request {asked.number}")
+    def _check_limits(self, asked: _Asked) -> None:
+        rules, requests = self.policy, sum(run.number for run in asked.runs)
+        if rules.max_requests is not None and requests > rules.max_requests:
+            several = f" over {len(self._rules)} runs" if len(self._rules) > 1 else ""
+            raise Refused(f"{FILE}: max_requests = {rules.max_requests}, and this is request {requests}{several}")
         given = (self._before + self._earlier + self._session_tally(asked)).assignments
         if rules.max_assignments is not None and given > rules.max_assignments:
             raise Refused(
                 f"{FILE}: max_assignments = {rules.max_assignments}, and this request would make it {given}"
                 " over all jobs on these rows"
             )
-        smallest = int(sizes[sizes > 0].min(initial=len(labels)))
-        if smallest < rules.smallest_cluster:
+
+    def _check_smallest(self, sizes: Sizes, rows: int) -> None:
+        least, smallest = self.policy.smallest_cluster, int(sizes[sizes > 0].min(initial=rows))
+        if smallest < least:
             why = "an empty cluster takes one row, so an honest job may end here too"
-            raise Refused(f"{FILE}: smallest_cluster = {rules.smallest_cluster}, but one has {smallest} ({why})")
+            raise Refused(f"{FILE}: smallest_cluster = {least}, but one has {smallest} ({why})")
 
     def finish(self, version: int) -> None:
         """The job has ended with the assignment that the request `version` would have had."""
         if self._meter is not None:
             self._unseen = self._unseen_before(self._meter, version)
-            number, inertia = max(self._asked.number, version - 1), not self._shows
-            self._asked = replace(self._asked, number=number, inertia=inertia)
+            runs = [rules.ended(run, version) for rules, run in zip(self._rules, self._asked.runs, strict=True)]
+            self._asked = replace(self._asked, runs=tuple(runs), number=max(self._asked.number, version - 1))
 
     def _unseen_before(self, meter: Leakage, number: int) -> int:
         """What we did not see being given away, once the requests up to that number are behind us; in ranks."""
-        first, due = self._asked.number + 1, self._seeds_due
-        missed = max(number - first, 0) if self._shows else 0
-        seeds = min(max(due + 1 - first, 0), missed)
-        most = self._unseen + seeds * self._plan.candidates + (missed - seeds) * self._federation.job.k
-        return min(most, meter.total + 1)  # more cannot be told
+        missed = sum(rules.unseen(run, number) for rules, run in zip(self._rules, self._asked.runs, strict=True))
+        return min(self._unseen + missed, meter.total + 1)  # more cannot be told
 
     # --- keeping -------------------------------------------------------------------------------------------------------
 
@@ -314,17 +280,21 @@ class Guard:
             head = json.loads(kept[4:end])
             asked = head["asked"]
             self._session, self._share_sets = bytes.fromhex(head["session"]), bytes.fromhex(head["share_sets"])
-            self._asked = _Asked(**asked | {name: tuple(asked[name]) for name in ("columns", "seeds")})
+            self._asked = _Asked(**asked | {"runs": tuple(map(RunAsked.of, asked["runs"]))})
             self._unseen, self._earlier = int(head["unseen"]), Tally(**head.get("earlier", {}))
             self._meter = Leakage.from_bytes(kept[end:]) if kept[end:] else None
+            if len(self._asked.runs) != len(self._rules):
+                raise ValueError("of a job with another number of runs")
         except (ValueError, KeyError, TypeError, Malformed):
             raise ConfigError(_DAMAGED) from None
 
 
-def _question(request: RoundRequest) -> str:
-    return hashlib.sha256(
-        framed(_numbers(request.responders), request.assignment_digest, _numbers(request.columns), request.detail)
-    ).hexdigest()
+def _question(by_run: Mapping[int, RoundRequest]) -> str:
+    asked = hashlib.sha256()
+    for run, one in by_run.items():
+        what = (one.assignment_digest, _numbers(one.columns), one.detail)
+        asked.update(framed(b"%d" % run, _numbers(one.responders), *what))
+    return asked.hexdigest()
 
 
 def _numbers(values: Sequence[int]) -> bytes:

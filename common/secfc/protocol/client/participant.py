@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,6 @@ from secfc.coding.sharing import CodedRows
 from secfc.errors import (
     AlreadyJoined,
     JobFailed,
-    Malformed,
     NoSuchJob,
     OutOfTurn,
     Refused,
@@ -47,16 +47,17 @@ from secfc.protocol.client.inputs import Input, Linked, Lost, Sent, Stop, Told, 
 from secfc.protocol.client.past import Past
 from secfc.protocol.client.phases.base import ClientPhase, Ended, Seated
 from secfc.protocol.client.phases.ending import Leaving
-from secfc.protocol.client.phases.following import Holds, JobTable
+from secfc.protocol.client.phases.following import Holds, JobTable, Published
 from secfc.protocol.client.phases.opening import Joining
+from secfc.protocol.client.serverline import ServerLine
 from secfc.protocol.client.site import Desk, Site
-from secfc.protocol.effects import Arrived, Drop, Effects, Send, Started, Tick, Worked
+from secfc.protocol.client.snapshot import Snapshot
+from secfc.protocol.effects import Arrived, Effects, Send, Started, Tick, Worked
 from secfc.protocol.messages import Phase
-from secfc.protocol.outbox import FIRST_PAUSE, LONGEST_PAUSE, Outbox
+from secfc.protocol.outbox import FIRST_PAUSE, Outbox
 from secfc.protocol.parcels import Parcel
 from secfc.protocol.transfer import Here, Sink
 
-TAKEOVER_SECONDS = 90.0  # after which a server has found that an earlier process of ours is gone
 LAST_WORDS_SECONDS = 2.0  # for the server to hear why we go
 
 
@@ -80,14 +81,11 @@ class Participant:
         self._phase: ClientPhase = Joining(self._desk, now)
         if leaving is not None:
             self._phase = Leaving(self._desk, now, *leaving)
-        self._begun = "joined" in kept
-        self._dial_at: float | None = None
-        self._pause = FIRST_PAUSE
-        self._linked, self._dialling, self._patience_from = False, False, now
-        self._refused_since: float | None = None
-        self._complained = ""
+        self._line = ServerLine(self._desk, now)
         self._waiting: messages.Waiting | None = None  # as last told
         self._last: JobTable | None = None  # all rows as they are known here, once they have places
+        self._published: Published | None = None
+        self._found: messages.Finished | None = None
 
     # --- reading ---------------------------------------------------------------------------------------------------------
 
@@ -107,6 +105,13 @@ class Participant:
         return self._phase.session
 
     @property
+    def shared(self) -> dict[str, bytes]:
+        """By client, the key that only it and we know (`secfc.privacy.keys`); nothing before the roster is known."""
+        if not isinstance(self._phase, Seated):
+            return {}
+        return {self.site.federation.roster[j]: key for j, key in self._phase.met.pairs.items()}
+
+    @property
     def own(self) -> npt.NDArray[np.int64]:
         """Where our rows stand among all. Pre-condition: a job with a result has ended."""
         return self._table().own
@@ -123,16 +128,34 @@ class Participant:
 
     def over(self, now: float) -> bool:
         """Whether there is nothing left to do, and the server has had time to hear why."""
-        ended = self.ended
-        return ended is not None and (not self._has_words() or now - ended.since > LAST_WORDS_SECONDS)
+        if (ended := self.ended) is None:
+            return False
+        words = messages.Stopped(""), messages.Refused("")
+        untold = any(Send(SERVER, word) in self._desk.outbox for word in words)
+        return not untold or now - ended.since > LAST_WORDS_SECONDS
 
-    def _has_words(self) -> bool:
-        outbox = self._desk.outbox
-        return any(Send(SERVER, word) in outbox for word in (messages.Stopped(""), messages.Refused("")))
+    def snapshot(self) -> Snapshot:
+        """A picture of the job as we see it."""
+        newest = self._published.newest if self._published is not None else {}
+        run = self._found.run if self._found is not None and self._found.run in newest else min(newest, default=0)
+        ended = self.ended
+        return Snapshot(
+            site=self.site,
+            phase=self.phase,
+            linked=self._line.linked,
+            missing=self._phase.missing(),
+            failure=ended.error if ended is not None else None,
+            unreachable_by=self._waiting.unreachable_by if self._waiting is not None else (),
+            run=run,
+            labels=newest[run][self._table().own] if newest else None,
+            rows=len(newest[run]) if newest else 0,
+            course=dict(self._published.course) if self._published is not None else {},
+            found=self._found,
+        )
 
     def line(self) -> str:
         """One line for a terminal."""
-        if not self._linked and not isinstance(self._phase, Ended):
+        if not self._line.linked and not isinstance(self._phase, Ended):
             return f"trying to reach the server at {self.site.federation.server.address}"
         waiting = f": waiting for {', '.join(self._phase.missing())}" if self._phase.missing() else ""
         given = self.site.guard.text() if self.phase is Phase.ROUNDS else ""
@@ -162,7 +185,7 @@ class Participant:
         while following is not None and following is not self._phase:
             self._phase = following
             if isinstance(following, Holds):
-                self._last = following.table
+                self._last, self._published = following.table, following.published
             following = following.begin(now, out)
 
     def _end(self, error: SecfcError, now: float, out: Effects) -> None:
@@ -198,15 +221,13 @@ class Participant:
         """Time, and what becomes of our connection to the server."""
         match given:
             case Tick():
-                if self._dial_at is not None and now >= self._dial_at:
-                    self._dial(now, out)
+                if self._line.due(now):
+                    self._dial(out)
                 return self._phase.tick(now, out)
             case Started():
-                self._dial(now, out)
+                self._dial(out)
             case Linked():
-                self._linked, self._pause, self._complained, self._refused_since = True, FIRST_PAUSE, "", None
-                self._begun, self._dialling, self._desk.redial = True, False, False
-                out.say("joined", server=self.site.federation.server.address)
+                self._line.joined(out)
             case Lost():
                 return self._lost(given.error, now, out)
             case Stop():
@@ -237,12 +258,11 @@ class Participant:
             case messages.RoundRequest():
                 out.say(f"round {event.number}", attempt=event.attempt, columns=len(event.columns))
             case messages.Finished():
+                self._found = event
                 out.say("finished", rounds=event.rounds, converged=event.converged, inertia=event.inertia)
                 if not event.converged:
                     limit = self.site.federation.job.max_rounds
                     out.say(f"stopped after max_rounds = {limit}; not converged", level=logging.WARNING)
-            case _:
-                pass
         if isinstance(event, messages.Finished | messages.Failed) and self.site.guard.text():
             out.say(self.site.guard.text())
 
@@ -250,11 +270,13 @@ class Participant:
         """Say, once for each change, who cannot reach us: a firewall shows nothing to those behind it."""
         before = self._waiting.unreachable_by if self._waiting else ()
         address = self.site.federation.client(self.site.name).address
+        where: dict[str, Any] = {"address": address} if address else {}
         if unreachable_by and unreachable_by != before:
-            text = "other clients cannot reach us; check the firewall and what listens at our address"
-            out.say(text, level=logging.WARNING, clients=unreachable_by, address=address)
+            text = "other clients cannot reach us; "
+            text += "check the firewall and what listens at our address" if address else "check the line to the server"
+            out.say(text, level=logging.WARNING, clients=unreachable_by, **where)
         elif before and not unreachable_by:
-            out.say("other clients reach us again", address=address)
+            out.say("other clients reach us again", **where)
 
     def _arrived(self, given: Arrived, now: float, out: Effects) -> ClientPhase | None:
         if given.sender == SERVER and isinstance(self._phase, Leaving | Ended):
@@ -277,65 +299,20 @@ class Participant:
 
     # --- the server ------------------------------------------------------------------------------------------------------
 
-    def _dial(self, now: float, out: Effects) -> None:
-        """Join, or join once more; from now on others may hold shares of ours."""
-        desk, site = self._desk, self.site
-        self._dial_at, self._dialling = None, True
-        if not self._begun:
-            out.put("joined")
-        begun = desk.used or isinstance(self._phase, Seated | Leaving)
-        join = messages.Join(site.federation.agreed(), site.instance, site.introduction(), begun)
-        out.send.append(Send(SERVER, join))
+    def _dial(self, out: Effects) -> None:
+        self._line.dial(self._desk.used or isinstance(self._phase, Seated | Leaving), out)
 
     def _lost(self, error: SecfcError, now: float, out: Effects) -> ClientPhase | None:
-        if self._linked:
-            self._patience_from = now
-        self._linked = self._dialling = False
+        self._line.broke(now)
         if self._phase.parting:
             return None
-        if self.phase is Phase.FINISHED:
-            return self._lost_at_the_end(error, now, out)
-        match error:
-            case AlreadyJoined():
-                self._wait_for_takeover(error, now, out)
-                return None
-            case Unavailable():
-                self._try_again(error, now, out)
-                return None
-            case Malformed() if not self._begun:  # turned away at the door: no job is under way, other rows may come
-                out.keep.clear()
-                out.keep.append(Drop("joined"))
-        raise error
-
-    def _lost_at_the_end(self, error: SecfcError, now: float, out: Effects) -> ClientPhase | None:
-        """All that is left is to say goodbye."""
-        if isinstance(self._phase, Leaving) and not isinstance(error, Unavailable | AlreadyJoined):
+        if self.phase is not Phase.FINISHED:
+            self._line.refused(error, now, out)
+        elif isinstance(self._phase, Leaving) and not isinstance(error, Unavailable | AlreadyJoined):
             raise NoSuchJob(str(error))  # it runs another job
-        if isinstance(self._phase, Leaving) or self._desk.redial:
-            self._dial_at = now + FIRST_PAUSE
+        elif isinstance(self._phase, Leaving) or self._desk.redial:  # all that is left is to say goodbye
+            self._line.dial_at(now + FIRST_PAUSE)
         return None
-
-    def _try_again(self, error: Unavailable, now: float, out: Effects) -> None:
-        left = self._patience_from + self.site.patience - now
-        if left <= 0:
-            raise Unavailable(f"gave up on the server after {self.site.patience:.0f} s: {error}")
-        if str(error) != self._complained:
-            self._complained = str(error)
-            text = "cannot reach the server; trying again"
-            out.say(text, level=logging.WARNING, reason=str(error), seconds_left=round(left))
-        self._dial_at = now + min(self._pause * self.site.chance.uniform(0.7, 1.3), left)
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
-
-    def _wait_for_takeover(self, error: AlreadyJoined, now: float, out: Effects) -> None:
-        """A machine that lost its power has left a connection that the server takes for alive until a probe fails."""
-        first = self._refused_since is None
-        self._refused_since = now if self._refused_since is None else self._refused_since
-        if not self._desk.resumed or now - self._refused_since > TAKEOVER_SECONDS:
-            raise error
-        if first:
-            text = "the server knows an earlier process of ours; waiting until it finds that one gone"
-            out.say(text, level=logging.WARNING, seconds_left=round(TAKEOVER_SECONDS))
-        self._dial_at = now + 2.0
 
     # --- what leaves -----------------------------------------------------------------------------------------------------
 
@@ -349,8 +326,8 @@ class Participant:
                 else:
                     out.say("link is back", peer=peer)
                 desk.report(messages.Unreachable(peer, reason), now)
-        if desk.redial and self._dial_at is None and not self._dialling:
-            self._dial(now, out)
+        if desk.redial and self._line.idle:
+            self._dial(out)
         desk.outbox.ready(now, out)
 
     def __repr__(self) -> str:

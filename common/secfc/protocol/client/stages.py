@@ -139,7 +139,7 @@ class Stage:
             wanted = self._loaded(owner, given.result, out)
             self._restoring.discard(owner)
             if not self._restoring:
-                out.say("going on after a restart", lacking=[self._names[j] for j in sorted(self._lacking)])
+                out.say("resuming after a restart", lacking=[self._names[j] for j in sorted(self._lacking)])
             return wanted
         if given.error is not None:
             raise given.error

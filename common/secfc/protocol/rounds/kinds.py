@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from secfc.agreement.plan import Plan
 from secfc.coding.sharing import CodedRows
+from secfc.kmeans.coins import Coins
 from secfc.kmeans.distances import Labels
 from secfc.kmeans.lloyd import Answer, Question
 from secfc.kmeans.seeding import DRAW_BITS
@@ -136,6 +137,7 @@ class Holding:
     coded: CodedRows
     pairs: Mapping[int, bytes] = field(repr=False)
     noted: bytes = b""  # what an earlier process had to note
+    coins: Callable[[], Coins | None] = lambda: None  # of all draws; None if a job may begin anywhere
 
 
 class ClientHalf(Protocol):
@@ -160,6 +162,7 @@ class RoundKind:
     shows_distances: bool = True
     opens_inertia: Callable[[RoundRequest], bool] = lambda _: False  # whether a request does, instead of giving labels
     empties: str = "furthest"  # the rule for empty clusters (`kmeans.empties`)
+    members: Callable[[Plan], int] = lambda _: 0  # how many clients are on a committee
     draw_bits: Callable[[Plan], int] = lambda _: DRAW_BITS  # κ of a k-means++ draw
     committee: Callable[[Plan, RoundRequest], tuple[int, ...]] = (
         lambda _, __: ()

@@ -15,6 +15,7 @@ KIND = RoundKind(
     shows_distances=False,
     opens_inertia=lambda request: not request.past and sealing.Detail.from_bytes(request.detail).opens_inertia,
     empties="largest",
+    members=lambda plan: plan.wishes.privacy + 1,
     draw_bits=lambda plan: plan.sealed(1).draw_bits,
     committee=sealing.committee_of,
 )

@@ -10,9 +10,12 @@ from typing import Any
 
 from secfc.coding.prg import KEY_BYTES
 from secfc.errors import InvalidInput, Malformed, OutOfTurn, Refused
+from secfc.kmeans.candidates import draw_labels
+from secfc.kmeans.coins import Coins
 from secfc.kmeans.distances import CodedClusters, Labels
+from secfc.kmeans.seeding import choose, points_of
 from secfc.privacy import masks
-from secfc.privacy.sealed import epochs, member
+from secfc.privacy.sealed import cost, epochs, member
 from secfc.privacy.sealed.context import Context, Purse, leader_pad
 from secfc.privacy.sealed.epochs import Epoch
 from secfc.privacy.sealed.member import Ledger, MemberHalf
@@ -23,9 +26,10 @@ from secfc.protocol.parcels import Whole, of_words
 from secfc.protocol.rounds import sealing
 from secfc.protocol.rounds.kinds import SERVER, ClientExchange, Holding, Outgoing
 from secfc.protocol.rounds.sealing import CHECK, DONE, KEY, SEED, Detail
+from secfc.protocol.rounds.unread import Unread
 from secfc.protocol.transfer import Gathered, Here, Sink
 
-MOST_BYTES = 1 << 28  # of one message of the server
+MOST_OPENINGS = 16  # committees that a client helps to open the inertia: each has a blur of its own
 
 
 @dataclass
@@ -55,32 +59,69 @@ class SealedClient:
         self.holding = holding
         plan = holding.plan
         self.terms = plan.sealed(holding.coded.rows)
-        session, _, last = holding.noted.partition(b" ")
-        self._last = (
-            int(last) if session == holding.session.hex().encode() else 0
-        )  # the last epoch that we took part in
+        session, *noted = holding.noted.split(b" ")
+        known = [int(one) for one in noted] if session == holding.session.hex().encode() else []
+        self._last, self._opening, self._openings = (*known, 0, 0, 0)[:3]  # as `note` says
         self.lock = threading.Lock()  # one attempt at a time is at work, on whatever thread
         self.current: _Answering | None = None  # the attempt that counts: what others still compute is dropped
+        self.seeding: tuple[int, Labels] | None = (
+            None  # what the request of that number must go on from, as we were told
+        )
         self._membership: _Membership | None = None
         self._clusters = CodedClusters(holding.coded, plan.wishes.clusters)
         self._rows = CodedClusters(holding.coded, plan.slots)  # of single rows, while seeding
 
     def note(self, request: RoundRequest) -> bytes:
-        """What must be on disk before a request is answered: the epoch, whose keys are never used in another process."""
+        """What must be on disk before a request is answered: the last epoch that we were a member in, whose keys serve no
+        other process; the epoch in which we last helped to open the inertia, and in how many we did. Raises Refused if that
+        would be too many: blurs that differ tell what each of them hides."""
         detail = Detail.from_bytes(request.detail)
-        if self.holding.index not in detail.committee:
+        if detail.opens_inertia and detail.epoch != self._opening:
+            if self._openings == MOST_OPENINGS:
+                times = f"the inertia was asked for in {MOST_OPENINGS} epochs"
+                raise Refused(f"{times}, and each shows it under another blur; start a new job")
+            self._opening, self._openings = detail.epoch, self._openings + 1
+        compares = self.holding.index in detail.committee
+        if not compares and not detail.opens_inertia:
             return b""
-        return b"%s %d" % (self.holding.session.hex().encode(), max(detail.epoch, self._last))
+        last = max(detail.epoch, self._last) if compares else self._last
+        return b"%s %d %d %d" % (self.holding.session.hex().encode(), last, self._opening, self._openings)
 
     def answer(self, request: RoundRequest, labels: Labels) -> ClientExchange:
         detail, holding = Detail.from_bytes(request.detail), self.holding
         epoch = Epoch(holding.session, holding.plan.digest, detail.epoch, detail.committee)
         sealing.committee_of(holding.plan, request)
         questions = detail.questions(labels, request.columns, self.terms, holding.plan.candidates)
+        self._check_step(request.number, questions[-1])
+        self._check_draws(request.number, labels, questions[-1])
         membership = self._join(epoch) if holding.index in detail.committee else None
         silent = holding.index in detail.committee and membership is None
-        self.current = _Answering(self, request, detail, [] if silent else questions, membership)
+        self.current = _Answering(self, request, labels, detail, [] if silent else questions, membership)
         return self.current
+
+    def _check_step(self, number: int, due: Asked) -> None:
+        """Raise Malformed unless the request of that number asks such a thing: assignments are counted by numbers, and those
+        of the seeding give none before the last."""
+        wishes = self.holding.plan.wishes
+        if self.holding.coins() is None:
+            return
+        seeds = 0 if wishes.seeding == "random" else wishes.clusters
+        separates = wishes.seeding == "separation" and number == seeds + 1
+        if isinstance(due, Seed) != (number <= seeds) or (isinstance(due, Lloyd) and due.separate) != separates:
+            raise Malformed(f"the server asks in request {number} what is not due there")
+
+    def _check_draws(self, number: int, labels: Labels, due: Asked) -> None:
+        """Raise Malformed unless points are those of everybody's coins, and seeds what the committee was told of the request
+        before: a server that draws with other points learns more of D² than where one draw falls."""
+        coins = self.holding.coins()
+        if coins is not None and isinstance(due, Seed) and due.points not in ((), self._points(coins, due)):
+            raise Malformed("the server draws seeds with other numbers than everybody's coins give")
+        if self.seeding is not None and self.seeding[0] == number and (self.seeding[1] != labels).any():
+            raise Malformed("the server goes on with other seeds than it told the committee")
+
+    def _points(self, coins: Coins, due: Seed) -> tuple[int, ...]:
+        draws = draw_labels(due.number + 1, self.holding.plan.candidates)
+        return points_of(coins, draws, self.terms.draw_bits)
 
     def _join(self, epoch: Epoch) -> _Membership | None:
         """Our place in an epoch; None if an earlier process had it, whose keys are gone: the server begins another."""
@@ -127,11 +168,12 @@ class _Answering:
         self,
         client: SealedClient,
         request: RoundRequest,
+        labels: Labels,
         detail: Detail,
         questions: list[Asked],
         membership: _Membership | None,
     ) -> None:
-        self._client, self._request, self._detail = client, request, detail
+        self._client, self._request, self._labels, self._detail = client, request, labels, detail
         self._questions, self._membership = questions, membership
         holding, rows = client.holding, client.terms.rows
         args = (request.number, request.attempt, request.responders)
@@ -140,6 +182,7 @@ class _Answering:
         ]
         self._sinks: dict[tuple[int, bytes], Gathered] = {}
         self._taken: set[tuple[int, bytes]] = set()
+        self._unread: dict[int, Unread] = {}  # of the server, by question
         self._early: list[tuple[bytes, bytearray]] = []
         self._half: MemberHalf | None = None
         self._place = 0
@@ -223,7 +266,9 @@ class _Answering:
             out = self._compare(mine)
             if self._half is not None:
                 out += self._messages(self._half.work())
-            return out + self._compare(mine)
+            out += self._compare(mine)
+            self._settle()
+            return out
 
     def _compare(self, mine: _Membership) -> list[Outgoing]:
         """Go on with what is here."""
@@ -234,12 +279,18 @@ class _Answering:
             out += self._take_early(self._half)
             if not self._half.done:
                 return out
+            self._note_seeds(self._half)
             self._kept, self._half = self._half.kept, None
             out.append(Outgoing(SERVER, DONE + bytes([self._place]), Whole(b"")))
             self._place += 1
             if self._place == len(self._questions):
                 mine.following = self._request.number, self._kept
         return out
+
+    def _note_seeds(self, half: MemberHalf) -> None:
+        if half.drawn is not None and isinstance(half.question, Seed):
+            following = choose(self._labels, half.question.number, *half.drawn)
+            self._client.seeding = self._request.number + 1, following
 
     def _start(self, mine: _Membership) -> MemberHalf:
         place = mine.epoch.committee.index(self._client.holding.index)
@@ -279,43 +330,65 @@ class _Answering:
             return Here() if sender == SERVER and self._client.holding.index in self._detail.committee else None
         if sender != SERVER and (sender, name) in self._taken:
             return Here()
+        if sender == SERVER and name != SEED:
+            return self._dealt(name)
         if sender == SERVER:
-            most = KEY_BYTES if name == SEED else self._most(name)
+            most = KEY_BYTES
         elif sender in mine.epoch.committee and name == KEY + b"%d" % mine.epoch.number:
             most = epochs.WRAPPED_BYTES
         else:
             return None
         return self._sinks.setdefault((sender, name), Gathered(most))
 
-    def _most(self, name: bytes) -> int:
-        """How long a message of the server may be. Raises Malformed for one that it never sends."""
-        place, _ = sealing.message_of(name, b"", OF_THE_SERVER)
+    def _dealt(self, name: bytes) -> Sink:
+        """Where a message of the server goes. Raises Malformed for one that it never sends."""
+        place, message = sealing.message_of(name, b"", OF_THE_SERVER)
         if place >= len(self._questions):
             raise Malformed(f"the server deals for question {place + 1} of {len(self._questions)}")
-        return MOST_BYTES
+        again = (SERVER, name) in self._taken
+        if place < self._place and not again:
+            return Here()  # nobody will read it
+        if place not in self._unread:
+            self._unread[place] = Unread(cost.most_dealt(self._client.terms, self._questions[place]), "the server")
+        self._unread[place].check_chunk(message.chunk)
+        return self._unread[place].sink(name, again)
 
     def take(self, sender: int, name: bytes) -> Sequence[Outgoing]:
         with self._client.lock:
-            mine, found = self._membership, self._sinks.pop((sender, name), None)
-            if mine is None or found is None or self._client.current is not self:
+            mine, data = self._membership, self._popped(sender, name)
+            if mine is None or data is None or self._client.current is not self:
                 return ()
             again = (sender, name) in self._taken
             self._taken.add((sender, name))
             if sender != SERVER:
                 me, pair = self._client.holding.index, self._client.holding.pairs[sender]
-                mine.shares.setdefault(sender, epochs.unwrap(mine.epoch, pair, sender, me, found.data))
+                mine.shares.setdefault(sender, epochs.unwrap(mine.epoch, pair, sender, me, bytes(data)))
             elif name == SEED:
-                if len(found.data) != KEY_BYTES:
-                    raise Malformed(
-                        f"the server shares a seed of {KEY_BYTES} bytes with a member, not {len(found.data)}"
-                    )
-                mine.seed = mine.seed or found.data
-                _same(mine.seed, found.data)
+                if len(data) != KEY_BYTES:
+                    raise Malformed(f"the server shares a seed of {KEY_BYTES} bytes with a member, not {len(data)}")
+                mine.seed = mine.seed or bytes(data)
+                _same(mine.seed, data)
             elif again:
-                self._compare_again(mine, name, found.data)
+                self._compare_again(mine, name, data)
             else:
-                self._early.append((name, found.taken()))
-            return self._go_on() if self._begun else ()
+                self._early.append((name, data))
+            out = self._go_on() if self._begun else []
+            self._settle()
+            return out
+
+    def _popped(self, sender: int, name: bytes) -> bytearray | None:
+        if sender == SERVER and name != SEED:
+            return self._unread[sealing.message_of(name, b"")[0]].pop(name)
+        found = self._sinks.pop((sender, name), None)
+        return None if found is None else found.taken()
+
+    def _settle(self) -> None:
+        """Count what was read."""
+        for place, box in list(self._unread.items()):
+            waits = sum(len(data) for name, data in self._early if sealing.message_of(name, b"")[0] == place)
+            if self._half is not None and place == self._place:
+                waits += self._half.unread(SERVER)
+            box.settle(waits)
 
     def _compare_again(self, mine: _Membership, name: bytes, data: bytes | bytearray) -> None:
         """What comes again after a lost connection must be what came before; it was answered then."""

@@ -20,8 +20,8 @@ from secfc.kmeans.decoding import Decoder
 from secfc.kmeans.distances import Labels
 from secfc.kmeans.empties import fill_from_largest, ranks
 from secfc.kmeans.lloyd import Answer, Question, Step
-from secfc.kmeans.seeding import choose, chosen_rows, coins_of, fold_separated
-from secfc.privacy.sealed import server
+from secfc.kmeans.seeding import choose, chosen_rows, fold_separated, points_of
+from secfc.privacy.sealed import cost, server
 from secfc.privacy.sealed.epochs import agree
 from secfc.privacy.sealed.messages import OF_MEMBERS, Message, Said
 from secfc.privacy.sealed.questions import Asked, Found, Inertia, Lloyd, Seed, trust
@@ -30,10 +30,10 @@ from secfc.protocol.parcels import Whole
 from secfc.protocol.rounds import sealing
 from secfc.protocol.rounds.kinds import Outgoing, ServerExchange, Void
 from secfc.protocol.rounds.sealing import CHECK, DONE, SEED, Detail
+from secfc.protocol.rounds.unread import Unread
 from secfc.protocol.rounds.uploads import UploadSink
 from secfc.protocol.transfer import Gathered, Here, Sink
 
-MOST_BYTES = 1 << 26  # of one message of a member
 _BLOCK = 6 << 10  # rows whose sums are handed over together
 
 
@@ -59,8 +59,8 @@ class SealedServer:
         self.terms = plan.sealed(rows)
         self._epochs = before
         self._epoch: _Epoch | None = None
-        self._near: Labels | None = None  # what the last comparison found, before empty clusters took rows
-        self._compared: Labels | None = None  # the assignment whose centres it compared
+        # of the last two comparisons: the request, what it found before empty clusters took rows, for which assignment
+        self._found: list[tuple[int, Labels, Labels]] = []
         self._ranks: Any = None
 
     @property
@@ -93,11 +93,18 @@ class SealedServer:
         columns = tuple(sorted((live - epoch.columns) | set(question.columns)))
         if question.step is Step.MEASURE:
             return [Inertia(labels, sizes, columns)]
-        changed, trusted = np.ones(len(sizes), dtype=np.bool_), np.full(len(labels), self._near is not None)
-        if self._near is not None and self._compared is not None:
-            changed = _touched(self._compared, labels, len(sizes))
-            trusted = trust(self._near, labels)
+        before = self._before(question.number)
+        guessed = bool(before) or self.plan.wishes.seeding != "random"  # most rows may stay where seeds put them
+        changed, trusted = np.ones(len(sizes), dtype=np.bool_), np.full(len(labels), guessed)
+        for _, near, compared in before[-1:]:
+            changed = _touched(compared, labels, len(sizes))
+            trusted = trust(near, labels)
         return [Lloyd(labels, sizes, columns, changed, trusted, question.step is Step.SEPARATE)]
+
+    def _before(self, number: int) -> list[tuple[int, Labels, Labels]]:
+        """What earlier requests found. An answer to this very one counts for nothing if it is asked again, for other runs had
+        none; the rows that it moved may be too many to be named in a request."""
+        return [one for one in self._found if one[0] < number]
 
     def _seeds(self, epoch: _Epoch, question: Question) -> list[Asked]:
         """The seeds that this epoch has not folded into D² yet, each by itself; then the candidates of the next one."""
@@ -105,7 +112,7 @@ class SealedServer:
         seeds, candidates = rows[: question.settled], rows[question.settled :]
         known = len(epoch.seeded) if epoch.seeded == seeds[: len(epoch.seeded)] else 0
         before = [Seed(number, (row,)) for number, row in enumerate(seeds) if number >= known]
-        points = tuple(coins_of(question.coins, draw, self.terms.draw_bits) for draw in question.draws)
+        points = points_of(question.coins, question.draws, self.terms.draw_bits)
         return [*before, Seed(question.settled, candidates, points, not points)]
 
     def solved(self, epoch: _Epoch, question: Question, asked: Sequence[Asked], found: Found) -> Answer:
@@ -122,7 +129,7 @@ class SealedServer:
             raise JobFailed("a sealed round ended without an assignment")
         if question.step is Step.SEPARATE:
             return Answer(fold_separated(found.labels, question.sizes, labels))
-        self._near, self._compared = found.labels.copy(), labels
+        self._found = [*self._before(question.number)[-1:], (question.number, found.labels.copy(), labels)]
         return Answer(fill_from_largest(found.labels, clusters, self._ranks))
 
     def _seeded(self, epoch: _Epoch, question: Question, found: Found) -> Answer:
@@ -186,8 +193,9 @@ class _Exchange:
         self._decoders = [Decoder(one.shape(half.terms), responders, None) for one in asked]
         self._uploads = {(j, sealing.upload_name(place)) for place in range(len(asked)) for j in responders}
         self._checks: dict[int, bytes] = {}
-        self._sinks: dict[tuple[int, bytes], Gathered] = {}
+        self._checking: dict[int, Gathered] = {}
         self._taken: set[tuple[int, bytes]] = set()
+        self._unread: dict[tuple[int, int], Unread] = {}  # by member and question
         self._inbox: list[tuple[int, int, Message]] = []  # of members: which question, and what they say
         self._told = {j: _Told() for j in responders}
         self._running: DealerHalf | None = None
@@ -216,21 +224,33 @@ class _Exchange:
             return Here()
         if (client, name) in self._uploads:
             return UploadSink(self._decoders[_place_of(name)], client)
-        return self._sinks.setdefault((client, name), Gathered(self._most(client, name)))
-
-    def _most(self, client: int, name: bytes) -> int:
-        """How long a member's message may be. Raises Malformed for one that nobody makes in this attempt."""
         if client not in self._epoch.committee:
             raise Malformed("only members of the committee compare")
         if name == CHECK:
-            return 32
+            return self._checking.setdefault(client, Gathered(32))
+        place, chunk = self._about(name)
+        if place < self._place:
+            return Here()  # nobody will read it
+        box = self._box(client, place)
+        box.check_chunk(chunk)
+        return box.sink(name)
+
+    def _about(self, name: bytes) -> tuple[int, int]:
+        """Question and chunk of a member's message. Raises Malformed for one that nobody makes in this attempt."""
         if name[:1] == DONE and len(name) == 2:
-            place, most = name[1], 0
+            place, chunk = name[1], 0
         else:
-            (place, _), most = sealing.message_of(name, b"", OF_MEMBERS), MOST_BYTES
+            place, message = sealing.message_of(name, b"", OF_MEMBERS)
+            chunk = message.chunk
         if place >= len(self._asked):
             raise Malformed(f"a member compares for question {place + 1} of {len(self._asked)}")
-        return most
+        return place, chunk
+
+    def _box(self, client: int, place: int) -> Unread:
+        if (client, place) not in self._unread:
+            limit = cost.most_said(self._half.terms, self._asked[place])
+            self._unread[client, place] = Unread(limit, "a member of the committee")
+        return self._unread[client, place]
 
     def arrived(self, client: int, name: bytes) -> None:
         if (client, name) in self._uploads:
@@ -239,16 +259,24 @@ class _Exchange:
             return
         if (client, name) in self._taken:
             return
-        data = self._sinks.pop((client, name)).taken()
         self._taken.add((client, name))
         if name == CHECK:
-            self._checks[client] = bytes(data)
-        elif name[:1] == DONE:
+            self._checks[client] = self._checking.pop(client).data
+            return
+        box = self._box(client, self._about(name)[0])
+        data = box.pop(name)
+        if name[:1] == DONE and len(name) == 2:
             self._through.add((client, _place_of(name)))
-        else:
-            for place, message in sealing.messages_of(name, data, OF_MEMBERS):
-                self._told[client].answered(place, message)
-                self._inbox.append((self._epoch.committee.index(client), place, message))
+        elif data is not None:
+            self._received(client, box, sealing.messages_of(name, data, OF_MEMBERS))
+
+    def _received(self, client: int, box: Unread, said: Sequence[tuple[int, Message]]) -> None:
+        box.count(len(said) - 1)
+        for _, message in said:
+            box.check_chunk(message.chunk)
+        for place, message in said:
+            self._told[client].answered(place, message)
+            self._inbox.append((self._epoch.committee.index(client), place, message))
 
     def missing(self) -> list[int]:
         """Without the key the leader cannot upload, and no member gets it without the others' parts: whoever is late with
@@ -343,6 +371,7 @@ class _Exchange:
             client = self._epoch.committee[one.to]
             self._told[client].add(Outgoing(client, name, sealing.body_of(one.message)), place, one.message)
         running = self._running
+        self._settle()
         self._awaited = {self._epoch.committee[place] for place in running.awaited()} if running is not None else set()
         if running is None or not running.done or not self._all_through():
             return None
@@ -352,6 +381,16 @@ class _Exchange:
             return None
         self._done = True
         return self._half.solved(self._epoch, self._question, self._asked, running.answer)
+
+    def _settle(self) -> None:
+        """Count what was read; nothing is being computed now. What is about earlier questions is read by nobody."""
+        self._inbox = [one for one in self._inbox if one[1] >= self._place]
+        for (client, place), box in self._unread.items():
+            member, running = self._epoch.committee.index(client), self._running
+            waits = sum(len(one.data) for who, where, one in self._inbox if (who, where) == (member, place))
+            if running is not None and place == self._place:
+                waits += running.unread(member)
+            box.settle(waits)
 
     @property
     def upload_bytes(self) -> int:

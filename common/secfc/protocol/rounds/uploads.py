@@ -39,10 +39,14 @@ class UploadSink:
     def received(self) -> int:
         return 8 * self._decoder.received(self._client)
 
+    @property
+    def due(self) -> int:
+        """How many bytes it has in all."""
+        return 8 * self._decoder.shape.layout.words
+
     def begin(self, total: int) -> None:
-        due = 8 * self._decoder.shape.layout.words
-        if total != due:
-            raise Malformed(f"an upload of {due} bytes is due, not of {total}")
+        if total != self.due:
+            raise Malformed(f"an upload of {self.due} bytes is due, not of {total}")
 
     def write(self, data: Data) -> None:
         self._decoder.add(self._client, self._decoder.received(self._client), parcels.to_words(data))

@@ -1,14 +1,14 @@
 """The rounds of a job as a machine of their own, seen from the server: who is asked, what has arrived, what comes next.
 
-A question of `lloyd.Clustering` is asked as *attempt* 1, 2, … of exactly R responders each (more if liars are planned for:
-`Plan.asked`). How the answer comes about is the round kind's business (`protocol.rounds`). An attempt's responders never
-change, and messages of two attempts are never mixed: each attempt is an exchange of its own.
+The questions of all `Runs` that move are asked together, as *attempt* 1, 2, … of exactly R responders each (more if liars are
+planned for: `Plan.asked`). How the answers come about is the round kind's business (`protocol.rounds`). An attempt's
+responders never change, and messages of two attempts are never mixed: each attempt is an exchange of its own.
 Clients are numbers here, their positions in the roster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -16,30 +16,38 @@ from typing import Any
 from secfc.agreement.plan import Plan
 from secfc.errors import OutOfTurn
 from secfc.kmeans import assignments
-from secfc.kmeans.distances import Labels
+from secfc.kmeans.assignments import Assignments
 from secfc.kmeans.fixedpoint import in_data_units
-from secfc.kmeans.lloyd import Answer, Clustering, Progress, Question, Step
+from secfc.kmeans.lloyd import Answer, Progress, Question, Step
+from secfc.kmeans.runs import Runs
 from secfc.privacy import masks
 from secfc.privacy.leakage import Leakage
 from secfc.protocol import messages, parcels
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.rounds import kind_of
-from secfc.protocol.rounds.kinds import Lies, ServerExchange, Void
+from secfc.protocol.rounds.kinds import Lies, Void
+from secfc.protocol.rounds.several_server import Exchange, ServerRounds
 from secfc.protocol.transfer import Sink, pieces
 
 
 @dataclass
 class Attempt:
-    """One question to its responders."""
+    """One request to its responders."""
 
-    question: Question
+    questions: Mapping[int, Question]  # by run
     number: int
     responders: tuple[int, ...]
-    digest: bytes
-    exchange: ServerExchange
+    digests: Mapping[int, bytes]  # of every run's assignment
+    exchange: Exchange
     started: float
+    went_on: float  # when it began, or something of what had arrived was last read
     compute: dict[int, float] = field(default_factory=dict)  # seconds, as each responder reports
     arrived: dict[int, float] = field(default_factory=dict)  # when all of a responder's messages were here
+
+    @property
+    def question(self) -> Question:
+        """That of the first run that moves."""
+        return next(iter(self.questions.values()))
 
     @property
     def name(self) -> tuple[int, int]:
@@ -48,7 +56,8 @@ class Attempt:
 
 @dataclass(frozen=True)
 class RequestRecord:
-    """What `result.json` says of a finished request.
+    """What `result.json` says of a finished request. With several runs, `columns` and `changed` are sums over those that
+    moved, `step` is that of the run that is least far, and `inertia` the least that the request brought for the first k.
 
     Its time is compute + transport (both of the responder that was done first) + waiting (for the other responders)
     + decode.
@@ -68,13 +77,14 @@ class RequestRecord:
     decode_seconds: float
     upload_bytes: int
     directions: int = 0  # given away to the server by now (`privacy.leakage`)
+    runs: int = 1  # that moved
 
 
 @dataclass(frozen=True)
 class Solved:
-    """What the work of a round's end brings: the answer, or who lies, and the meter after it."""
+    """What the work of a request brings, by run: the answer, or who lies; and the meter after it."""
 
-    result: Any
+    result: Mapping[int, Any]
     leakage: Leakage
 
 
@@ -84,7 +94,7 @@ class Asking:
     def __init__(
         self,
         plan: Plan,
-        clustering: Clustering,
+        runs: Runs,
         *,
         session: bytes = b"",
         attempts_before: int = 0,
@@ -93,24 +103,24 @@ class Asking:
         """`attempts_before`: attempts are numbered above it, so that a restarted server repeats no number. `leakage`: what
         these rows' shares have told before."""
         kind = kind_of(plan)
-        self.plan, self.clustering = plan, clustering
+        self.plan, self.runs = plan, runs
         self.attempt: Attempt | None = None
         self.records: list[RequestRecord] = []
-        self.leakage = leakage or Leakage(
-            clustering.rows, plan.wishes.features, plan.segments if kind.shows_segments else 1
-        )
-        self._half = kind.server(plan, clustering.rows, session, attempts_before)
+        self.leakage = leakage or Leakage(runs.rows, plan.wishes.features, plan.segments if kind.shows_segments else 1)
+        clusters = [one.clusters for one in runs.all]
+        self._slots = {run: plan.of_run(k).slots for run, k in enumerate(clusters)}
+        self._half = ServerRounds(kind, plan, clusters, runs.rows, session, attempts_before)
         self._shows = kind.shows_distances
         self._before, self._tried = attempts_before, 0
         self._working = self._void = False
-        self._previous: tuple[int, Labels] | None = None
-        self._current = (clustering.number, clustering.labels.copy())
-        self._encoded: dict[int, bytes] = {}
+        self._previous: tuple[int, Assignments] | None = None
+        self._current = self._published()
+        self._encoded: dict[int, tuple[bytes, bool]] = {}
 
     @property
     def done(self) -> bool:
-        """Whether the clustering has ended."""
-        return self.clustering.step is Step.DONE
+        """Whether every run has ended."""
+        return self.runs.done
 
     @property
     def tries(self) -> int:
@@ -132,13 +142,12 @@ class Asking:
             self.attempt = None
             return False
         responders = tuple(sorted(live[:most]))
-        question = self.clustering.question
-        digest = masks.assignment_digest(question.labels.astype("<i4").tobytes())
+        questions = self.runs.questions
         self._tried += 1
         number = self._before + self._tried
         self._void = False
-        exchange = self._half.ask(question, responders, self.plan.wishes.liars - found, number, live[:most])
-        self.attempt = Attempt(question, number, responders, digest, exchange, now)
+        exchange = self._half.ask(questions, responders, self.plan.wishes.liars - found, number, live[:most])
+        self.attempt = Attempt(questions, number, responders, digests(questions), exchange, now, now)
         return True
 
     def lost(self, client: int) -> None:
@@ -188,12 +197,14 @@ class Asking:
         if run is None or attempt is None:
             return None
         self._working = True
-        leakage, question = self.leakage, attempt.question
+        leakage, questions = self.leakage, attempt.questions
 
         def work() -> Solved:
-            result = run()
-            told = isinstance(result, Answer) and self._shows
-            return Solved(result, leakage.after(question.labels, question.columns) if told else leakage)
+            found, meter = run(), leakage
+            if self._shows and all(isinstance(result, Answer) for result in found.values()):
+                for asked in questions.values():
+                    meter = meter.after(asked.labels, asked.columns)
+            return Solved(found, meter)
 
         return ("round", *attempt.name), work
 
@@ -201,22 +212,25 @@ class Asking:
         """Take over what the work found, and publish the assignment that follows from an answer. If somebody lied, or members
         do not agree, the attempt counts for nothing, and the same question is to be asked again; None: more is to come."""
         self._working = False
+        self._attempt().went_on = now
         result = self._attempt().exchange.worked(found.result)
-        if isinstance(result, Answer):
+        if isinstance(result, dict):
             return self._complete(result, found, seconds, now)
         if result is not None:
             self.attempt = None
         return result
 
-    def _complete(self, answer: Answer, found: Solved, decode_seconds: float, now: float) -> RequestRecord:
+    def _complete(
+        self, answers: Mapping[int, Answer], found: Solved, decode_seconds: float, now: float
+    ) -> RequestRecord:
         attempt = self._attempt()
-        progress = self.clustering.absorb(answer)
+        progress = self.runs.absorb(answers)
         self.leakage = found.leakage
         record = self._record(attempt, progress, decode_seconds, now)
         self.records.append(record)
         self.attempt, self._tried = None, 0
         self._void = False
-        self._previous, self._current = self._current, (self.clustering.number, self.clustering.labels.copy())
+        self._previous, self._current = self._current, self._published()
         self._encoded = {}
         return record
 
@@ -225,17 +239,20 @@ class Asking:
             raise OutOfTurn("nothing is asked now")
         return self.attempt
 
-    def _record(self, attempt: Attempt, progress: Progress, decode_seconds: float, now: float) -> RequestRecord:
-        loss = progress.inertia
+    def _record(
+        self, attempt: Attempt, progress: Mapping[int, Progress], decode_seconds: float, now: float
+    ) -> RequestRecord:
+        of_first_k = [one for run, one in progress.items() if self.runs.all[run].clusters == self.runs.all[0].clusters]
+        loss = min((one.inertia for one in of_first_k if one.inertia is not None), default=None)
         first = min(attempt.arrived, key=lambda j: attempt.arrived[j])
         compute = attempt.compute.get(first, 0.0)
         return RequestRecord(
             number=attempt.question.number,
-            step=progress.step.value,
+            step=min((one.step for one in progress.values()), key=list(Step).index).value,
             attempts=attempt.number - self._before,
             responders=attempt.responders,
-            columns=len(attempt.exchange.columns),
-            changed=progress.changed,
+            columns=attempt.exchange.columns,
+            changed=sum(one.changed for one in progress.values()),
             inertia=None if loss is None else in_data_units(loss, self.plan.wishes.precision),
             seconds=now - attempt.started,
             compute_seconds=compute,
@@ -244,34 +261,43 @@ class Asking:
             decode_seconds=decode_seconds,
             upload_bytes=attempt.exchange.upload_bytes,
             directions=self.leakage.count,
+            runs=len(progress),
         )
 
     # --- what a follower should know -------------------------------------------------------------------------------------
 
+    def _published(self) -> tuple[int, Assignments]:
+        return self.runs.number, {run: labels.copy() for run, labels in self.runs.published.items()}
+
     def assignment(self, session: bytes, known: int) -> Iterator[messages.Piece]:
-        """The published assignment for somebody who has version `known` (0: none)."""
+        """The published assignments for somebody who has version `known` (0: none)."""
         version, labels = self._current
         base = self._previous if self._previous is not None and self._previous[0] == known else None
         key = base[0] if base else 0
         if key not in self._encoded:
-            self._encoded[key] = assignments.encode(labels, self.plan.slots, base[1] if base else None)
-        data = self._encoded[key]
-        return told_parcel(session, Kind.ASSIGNMENT, (version, key if assignments.is_change(data) else 0), data)
+            self._encoded[key] = assignments.encode_all(labels, self._slots, base[1] if base else {})
+        data, changes = self._encoded[key]
+        return told_parcel(session, Kind.ASSIGNMENT, (version, key if changes else 0), data)
 
     def request(self, seconds_left: float) -> messages.RoundRequest | None:
         """What clients are asked now."""
         attempt = self.attempt
         if attempt is None or not attempt.exchange.missing():
             return None
+        first, *more = attempt.exchange.requests(attempt.digests)
         return messages.RoundRequest(
             number=attempt.question.number,
             attempt=attempt.number,
             responders=attempt.responders,
-            columns=attempt.exchange.columns,
-            assignment_digest=attempt.digest,
             deadline_seconds=max(seconds_left, 1.0),
-            detail=attempt.exchange.detail,
+            more=tuple(more),
+            **vars(first),
         )
+
+
+def digests(questions: Mapping[int, Question]) -> dict[int, bytes]:
+    """What names every run's assignment."""
+    return {run: masks.assignment_digest(one.labels.astype("<i4").tobytes()) for run, one in questions.items()}
 
 
 def told_parcel(session: bytes, kind: Kind, name: tuple[int, int], data: bytes) -> Iterator[messages.Piece]:

@@ -195,7 +195,7 @@ class Coordinator:
         if introduction.name != sender:
             raise WrongSender(f"the certificate says {sender}, the introduction {line(introduction.name)}")
         if join.agreed != self.job.federation.agreed():
-            raise OutOfTurn("your federation.toml differs from the server's; get the same file to every party")
+            raise OutOfTurn("your federation.toml differs from the server's; give every party the same file")
         if member.introduction and member.instance != join.instance and member.connected:
             raise AlreadyJoined(f"another process has joined as {sender} and is alive; stop it first")
         self.job.verify(introduction)
@@ -210,6 +210,8 @@ class Coordinator:
             if member.done:
                 raise OutOfTurn(f"this job is finished and {sender} has its labels; a new one needs secfc-server --new")
             raise OutOfTurn(f"the job has begun with other shares of {sender}; a new job needs secfc-server --new")
+        if self.job.accepting(sender, join.committee) and not isinstance(self._phase, Joining):
+            out.put(f"committee/{sender}", records.names_to(member.committee))
         again = member.instance not in (b"", join.instance)
         if member.instance != join.instance:
             member.held = None  # a new process tells by itself what it holds
@@ -268,6 +270,7 @@ class Coordinator:
             member.introduction, member.seen = records.introduction_from(known[name]), now
             member.agreed = records.agreed_from(kept[f"agreed/{name}"]) if f"agreed/{name}" in kept else None
             member.coin, member.done = kept.get(f"coin/{name}", b""), f"done/{name}" in kept
+            member.committee = records.names_from(kept[f"committee/{name}"])
         job.verified = "verified" in kept
         job.liars = job.suspects(records.names_from(kept.get("liars", b"[]")))
         return self._resumed(kept, now, out)
@@ -281,12 +284,12 @@ class Coordinator:
                 phase = (
                     phase.worked(Worked(("open", phase.union.step), records.shown_from(value)), now, Effects()) or phase
                 )
-        if "state" not in kept or phase is None or phase.phase is not Phase.SHARING:
+        states = {int(run): records.state_from(value) for run, value in records.below(kept, "state").items()}
+        if not states or phase is None or phase.phase is not Phase.SHARING:
             return phase
-        state = records.state_from(kept["state"])
-        rounds = RoundsPhase(self.job, now, phase, state)
+        rounds = RoundsPhase(self.job, now, phase, states)
         done = [records.record_from(value) for value in records.below(kept, "record").values()]
-        if [record.number for record in done] != list(range(1, state.number)):
+        if [record.number for record in done] != list(range(1, max(one.number for one in states.values()))):
             raise ConfigError(_INCOMPLETE)
         if rounds.asking is not None:
             rounds.asking.records = done

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
-from secfc.errors import OutOfTurn, WrongSender
+from secfc.errors import Malformed, OutOfTurn, WrongSender
 from secfc.kmeans.coins import Coins
-from secfc.kmeans.lloyd import Clustering
+from secfc.kmeans.runs import Runs
 from secfc.privacy.leakage import Leakage
 from secfc.protocol import messages, start
+from secfc.protocol.rounds import kind_of
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Member:
     told_bytes: int = 0  # of further messages of its attempts
     broken: dict[str, str] = field(default_factory=dict)
     stopped: str = ""  # why its process went away, if it said so
+    committee: tuple[str, ...] = ()  # whom its policy accepts there; nobody named: anybody
 
     @property
     def ready(self) -> bool:
@@ -74,7 +76,7 @@ class ServerJob:
     liars: tuple[str, ...] = ()  # found and left out: they get assignments and labels, and are asked nothing
     verified: bool = False  # whether all shares were found to fit together
     carried: tuple[bytes, Leakage] | None = None  # what these share sets have told before
-    clustering: Callable[[int], Clustering] | None = None  # for so many rows, if not the job's own; in one process
+    own_runs: Callable[[int], Runs] | None = None  # of so many rows, if not the job's; in one process
     changes: int = 0  # grows with everything a follower may want to know
     steps: int = 0  # grows with what only some are told in an attempt
 
@@ -117,6 +119,48 @@ class ServerJob:
         """What decides the start: the job's seed, or everybody's coin."""
         seed = self.federation.job.seed
         return tossed if seed is None else start.agreed(seed)
+
+    def runs(self, rows: int, coins: Coins) -> Runs:
+        """All runs of the job, none of which has begun."""
+        what = self.federation.job
+        if self.own_runs is not None:
+            return self.own_runs(rows)
+        return Runs.of(
+            rows,
+            what.runs,
+            coins,
+            start=what.seeding,
+            max_rounds=what.max_rounds,
+            candidates=what.candidates,
+            choose=what.choose,
+        )
+
+    @property
+    def comparing(self) -> int:
+        """How many clients are on a committee; 0 if there is none."""
+        return kind_of(self.plan).members(self.plan)
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """Clients that every site accepts on a committee."""
+        lists = [member.committee for member in self.members.values() if member.committee]
+        return tuple(name for name in self.names if all(name in one for one in lists))
+
+    def accepting(self, sender: str, committee: Sequence[str]) -> bool:
+        """Take note of whom a client accepts; whether that is new. Raises Malformed, and changes nothing, if no committee
+        would be left."""
+        member = self.members[sender]
+        before, member.committee = member.committee, tuple(name for name in self.names if name in committee)
+        if set(committee) <= set(self.names) and len(self.accepted) >= self.comparing:
+            return member.committee != before
+        lists = [f"{name} accepts {', '.join(one.committee)}" for name, one in self.members.items() if one.committee]
+        member.committee = before
+        if not set(committee) <= set(self.names):
+            raise Malformed("a site accepts somebody on the committee who is no client of the federation")
+        raise Malformed(
+            f"fewer than {self.comparing} clients are accepted on the committee by every site: {'; '.join(lists)}; agree on "
+            "committee in policy.toml"
+        )
 
     def suspects(self, clients: Sequence[str]) -> tuple[str, ...]:
         """The liars there would be with these; unchanged if that is more than planned for, or liars are not looked for."""

@@ -1,7 +1,8 @@
 """What the server keeps of a job, as bytes and back. Every value is whole when it is read: the journal sees to that.
 
-Keys: introduction/NAME, agreed/NAME, coin/NAME, opened/STEP, verified, state, record/NUMBER, leakage, liars, done/NAME,
-published/NAME, centers/NAME and starts. `restore` raises ValueError, KeyError or TypeError for values of another version.
+Keys: introduction/NAME, committee/NAME, agreed/NAME, coin/NAME, opened/STEP, verified, state/RUN, record/NUMBER, leakage,
+liars, done/NAME, published/NAME, centers/NAME and starts. What reads them raises ValueError, KeyError or TypeError for values
+of another version.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ import numpy as np
 
 from secfc.kmeans import assignments
 from secfc.kmeans.lloyd import Question, State
-from secfc.privacy import masks
 from secfc.protocol import messages
 from secfc.protocol.parcels import Kind
-from secfc.protocol.server.asking import RequestRecord, told_parcel
+from secfc.protocol.server.asking import RequestRecord, digests, told_parcel
 from secfc.protocol.server.unionsums import Shown
 
 _BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature", "features")
@@ -59,7 +59,9 @@ def state_to(state: State) -> bytes:
 
 def state_from(value: bytes) -> State:
     end = 4 + int.from_bytes(value[:4], "little")
-    return State(**json.loads(value[4:end]), labels=np.frombuffer(value[end:], dtype="<i4").astype(np.int32))
+    fields = json.loads(value[4:end])
+    labels = np.frombuffer(value[end:], dtype="<i4").astype(np.int32)
+    return State(**(fields | {"indices": tuple(fields["indices"])}), labels=labels)
 
 
 def record_to(record: RequestRecord) -> bytes:
@@ -87,11 +89,14 @@ def below(kept: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
     return {key.removeprefix(folder + "/"): kept[key] for key in sorted(kept) if key.startswith(folder + "/")}
 
 
-def beginning(session: bytes, first: Question, slots: int, responders: tuple[int, ...]) -> list[messages.Event]:
-    """A job's first request as it was asked, with its assignment."""
-    data = assignments.encode(first.labels, slots)
-    digest = masks.assignment_digest(first.labels.astype("<i4").tobytes())
-    request = messages.RoundRequest(1, 1, responders, first.columns, digest, 1.0, past=True)
+def beginning(
+    session: bytes, first: Mapping[int, Question], slots: Mapping[int, int], responders: tuple[int, ...]
+) -> list[messages.Event]:
+    """A job's first request as it was asked, with its assignments."""
+    data, _ = assignments.encode_all({run: one.labels for run, one in first.items()}, slots, {})
+    named = digests(first)
+    asked, *more = (messages.RunRequest(run, one.columns, named[run]) for run, one in first.items())
+    request = messages.RoundRequest(1, 1, responders, deadline_seconds=1.0, past=True, more=tuple(more), **vars(asked))
     return [*told_parcel(session, Kind.ASSIGNMENT, (1, 0), data), request]
 
 

@@ -12,6 +12,9 @@ from secfc.agreement.plan import Plan
 from secfc.agreement.policy import assignments_given
 from secfc.errors import SecfcError
 from secfc.kmeans.distances import Labels
+from secfc.kmeans.fixedpoint import in_data_units
+from secfc.kmeans.indices import Indices
+from secfc.kmeans.lloyd import Step
 from secfc.privacy.leakage import Tally
 from secfc.protocol.messages import Held, Phase
 from secfc.protocol.rounds import kind_of
@@ -37,13 +40,31 @@ class Client:
 
 
 @dataclass(frozen=True)
+class Run:
+    """Where one run stands: its k, which start of it it is, its Lloyd rounds, and the inertia in the units of the data."""
+
+    k: int
+    start: int
+    rounds: int
+    converged: bool
+    inertia: float | None
+    done: bool
+    indices: Indices  # of a final assignment, where the server sees distances
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """Where the clustering stands."""
+    """Where the clustering stands; `rounds`, `converged`, `inertia`, `clusters` and `labels` are of the run that is chosen.
+    While runs move, that is the best of the first k so far, or of one that is done."""
 
     version: int
     tries: int  # how often the current question was asked; 0 if none is
+    runs: tuple[Run, ...]
+    best: tuple[int, ...]  # the best run of every k
+    chosen: int
     rounds: int
     converged: bool
+    inertia: float | None
     done: bool
     clusters: int
     labels: Labels = field(repr=False)
@@ -131,12 +152,18 @@ def _outcome(phase: JobPhase) -> Outcome | None:
     machine = phase.asking
     if machine is None:
         return None
-    clustering, leakage, given = machine.clustering, machine.leakage, _given(phase.job.federation, machine)
+    leakage, given = machine.leakage, _given(phase.job.federation, machine)
+    runs, chosen = _runs(machine), machine.runs.chosen
+    clustering = machine.runs.all[chosen]
     return Outcome(
         version=machine.version,
         tries=machine.tries,
+        runs=runs,
+        best=machine.runs.best,
+        chosen=chosen,
         rounds=clustering.rounds,
         converged=clustering.converged,
+        inertia=runs[chosen].inertia,
         done=machine.done,
         clusters=clustering.clusters,
         labels=clustering.labels,
@@ -150,5 +177,18 @@ def _outcome(phase: JobPhase) -> Outcome | None:
 
 def _given(federation: Federation, machine: Asking) -> Tally:
     """What everybody has learnt besides distances, by the requests that are answered."""
-    opened = int(machine.done and not kind_of(machine.plan).shows_distances)
-    return Tally(0, assignments_given(federation, machine.clustering.number - 1 - opened), opened)
+    shows, total = kind_of(machine.plan).shows_distances, Tally()
+    for one in machine.runs.all:
+        opened = int(one.step is Step.DONE and not shows)
+        total += Tally(0, assignments_given(federation.job, one.clusters, one.number - 1 - opened), opened)
+    return total
+
+
+def _runs(machine: Asking) -> tuple[Run, ...]:
+    starts: dict[int, int] = {}
+    out = []
+    for one in machine.runs.all:
+        loss = None if one.inertia is None else in_data_units(one.inertia, machine.plan.wishes.precision)
+        start = starts[one.clusters] = starts.get(one.clusters, -1) + 1
+        out.append(Run(one.clusters, start, one.rounds, one.converged, loss, one.step is Step.DONE, one.indices))
+    return tuple(out)

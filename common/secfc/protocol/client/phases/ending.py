@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from secfc.agreement.federation import SERVER
 from secfc.agreement.job import AUDIENCES
 from secfc.errors import JobFailed, OutOfTurn, PeerError, SecfcError, Unavailable
+from secfc.kmeans.assignments import Assignments
 from secfc.kmeans.distances import CodedClusters, Labels
 from secfc.privacy import identifiers, masks
 from secfc.privacy.gathering import REFUSAL, Gathering
@@ -25,9 +28,11 @@ GOODBYE_SECONDS = 20.0
 NOBODY, CLIENTS = AUDIENCES[0], AUDIENCES[1]
 
 
-def labels_value(labels: Labels, ids: Ids | None) -> bytes:
-    """Our rows' clusters as they are kept: int32, then 16 bytes per row if the rows have IDs."""
-    return labels.astype("<i4").tobytes() + (b"" if ids is None else ids.astype("<u8").tobytes())
+def labels_value(labels: Labels, ids: Ids | None, others: Mapping[int, Labels] | None = None) -> bytes:
+    """Our rows' clusters as they are kept: int32, then 16 bytes per row if the rows have IDs; then for each of the `others`
+    its k and its clusters, int32."""
+    more = b"".join(k.to_bytes(4, "little") + one.astype("<i4").tobytes() for k, one in (others or {}).items())
+    return labels.astype("<i4").tobytes() + (b"" if ids is None else ids.astype("<u8").tobytes()) + more
 
 
 class Ending(Holds):
@@ -35,11 +40,16 @@ class Ending(Holds):
 
     phase = Phase.FINISHED
 
-    def __init__(self, desk: Desk, now: float, before: Follows, finished: messages.Finished, labels: Labels) -> None:
+    def __init__(
+        self, desk: Desk, now: float, before: Follows, finished: messages.Finished, final: Assignments
+    ) -> None:
+        """`final`: the assignment of the chosen run, and of the best run of every other k."""
         super().__init__(desk, now, before.met, before.table, before.published)
-        self.finished, self._labels = finished, labels
-        self._digest = masks.assignment_digest(labels.astype("<i4").tobytes())
         site = desk.site
+        self.finished, self._labels = finished, final[finished.run]
+        clusters = site.federation.job.runs
+        self._others = {clusters[run]: labels for run, labels in final.items() if run != finished.run}
+        self._digest = masks.assignment_digest(self._labels.astype("<i4").tobytes())
         self._ids = site.ids_in(self.session) if site.plan.private else None
         self._opens = site.federation.job.centers != NOBODY and "centers-done" not in desk.kept
         self._gathering: Gathering | None = None
@@ -49,7 +59,9 @@ class Ending(Holds):
 
     def begin(self, now: float, out: Effects) -> ClientPhase | None:
         kept, job = self.desk.kept, self.session + self._digest
-        out.put("labels", self.session + labels_value(self._labels[self.table.own], self._ids))
+        own = self.table.own
+        others = {k: labels[own] for k, labels in self._others.items()}
+        out.put("labels", self.session + labels_value(self._labels[own], self._ids, others))
         if "written" not in kept:
             if self._opens:
                 out.put("no-centers")  # an earlier job's centres are not this one's
@@ -149,7 +161,7 @@ class Ending(Holds):
             out.say(str(error), level=30)
         else:
             names = self.desk.site.columns or [f"x{f + 1}" for f in range(self.desk.site.federation.job.features)]
-            out.put("centers", opened.table(names).encode())
+            out.put("centers", opened.table(names, self.desk.site.federation.job.spread).encode())
         out.put("centers-done")
         self.desk.outbox.cancel(lambda send: isinstance(send.message, Parcel) and send.message.kind is Kind.CENTERS)
         return self._goodbye(now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,8 +13,9 @@ from secfc.agreement.federation import SERVER
 from secfc.coding.sharing import CodedRows
 from secfc.errors import InvalidInput, Malformed, OutOfTurn, SecfcError, WrongSender
 from secfc.kmeans import assignments
+from secfc.kmeans.assignments import Assignments
 from secfc.kmeans.coins import Coins
-from secfc.kmeans.distances import Labels
+from secfc.kmeans.indices import CHOICES
 from secfc.privacy import masks
 from secfc.protocol import messages, parcels, start
 from secfc.protocol.client.phases.base import ClientPhase, Seated
@@ -53,31 +54,64 @@ class Published:
 
     def __init__(self, site: Site, rows: int) -> None:
         self._job, self._rows, self._any_start = site.federation.job, rows, site.any_start
-        self._slots = site.plan.slots
+        self._slots = {run: site.plan.of_run(k).slots for run, k in enumerate(self._job.runs)}
         self.tossed: Coins | None = None  # what everybody's coins make together, once they are shown
-        self._versions: dict[int, Labels] = {}
+        self._versions: dict[int, Assignments] = {}
+        self.course: dict[int, int] = {}  # by request: how many rows, of all runs and parties, its answer has moved
         self._arriving: tuple[bytes, Gathered] | None = None
+
+    def coins(self) -> Coins | None:
+        """What decides the start and all draws; None before the coins are shown, or if the job may begin anywhere."""
+        if self._any_start or self._job.seed is None:
+            return None if self._any_start else self.tossed
+        return start.agreed(self._job.seed)
 
     def sink(self, name: bytes) -> Gathered:
         if self._arriving is None or self._arriving[0] != name:
-            self._arriving = name, Gathered(assignments.largest(self._rows, self._slots))
+            self._arriving = name, Gathered(assignments.largest_of_all(self._rows, self._slots))
         return self._arriving[1]
 
     def arrived(self, name: bytes) -> None:
         data, self._arriving = self.sink(name).data, None
         version, base = parcels.pair_of(name)
-        labels = assignments.decode(data, self._rows, self._slots, self._versions.get(base))
+        told = assignments.decode_all(data, self._rows, self._slots, self._versions.get(base, {}))
         if self.tossed is None:
             raise WrongSender("the server skips the start's coins: it must show everybody's before it assigns rows")
-        if not self._any_start:
-            coins = self.tossed if self._job.seed is None else start.agreed(self._job.seed)
-            start.check_assignment(self._job.seeding, coins, self._job.k, version, labels)
-        self._versions = {version: labels}
+        if (coins := self.coins()) is not None:
+            for run, labels in told.items():
+                start.check_assignment(self._job.seeding, coins.of_run(run), self._job.runs[run], version, labels)
+        self._count(version, told)
+        self._versions = {version: told}
 
-    def labels(self, version: int) -> Labels:
-        if version not in self._versions:
+    def _count(self, version: int, told: Assignments) -> None:
+        before = self._versions.get(version - 1)
+        if before is not None:
+            self.course[version - 1] = sum(int((told[r] != before[r]).sum()) for r in told.keys() & before.keys())
+
+    @property
+    def newest(self) -> Assignments:
+        """What every run that still moves has now; nothing before the first."""
+        return next(iter(self._versions.values()), {})
+
+    def labels(self, version: int, runs: Iterable[int]) -> Assignments:
+        """What these runs have in a version."""
+        told = self._versions.get(version, {})
+        if not set(runs) <= set(told):
             raise OutOfTurn("the server refers to an assignment it did not send")
-        return self._versions[version]
+        return {run: told[run] for run in runs}
+
+    def final(self, version: int, chosen: int) -> Assignments:
+        """What the job ends with, the chosen run first: one run of every k. Raises if that cannot be."""
+        told, clusters = self._versions.get(version, {}), self._job.runs
+        found = self.labels(version, [chosen, *(run for run in told if run != chosen)])
+        if sorted(clusters[run] for run in found) != sorted(self._job.ks):
+            raise Malformed("the job must end with one run of every k")
+        if self._job.choose == CHOICES[0] and clusters[chosen] != self._job.k:
+            raise Malformed("the job must end with the first k")
+        for run, labels in found.items():
+            if not ((labels >= 0) & (labels < clusters[run])).all():
+                raise Malformed("the final assignment leaves rows without a cluster")
+        return found
 
 
 class Holds(Seated):
@@ -155,7 +189,7 @@ class Follows(Holds):
 
     def __init__(self, desk: Desk, now: float, met: Met, table: JobTable, published: Published) -> None:
         super().__init__(desk, now, met, table, published)
-        self._requests: list[tuple[RoundRequest, Labels]] = []
+        self._requests: list[tuple[RoundRequest, Assignments]] = []
         self._finished: messages.Finished | None = None
         self._due: set[str] = set()  # of the request that is being answered: to be counted, to be computed
         self._made: tuple[Sequence[Outgoing], float] | None = None  # our answer, its seconds, until it may leave
@@ -170,17 +204,21 @@ class Follows(Holds):
                 return super().told(event, now, out)
         return self.go_on(now, out)
 
-    def _checked(self, request: RoundRequest) -> Labels:
-        """The labels that a request is about; raises if no honest server makes it."""
-        site, labels = self.desk.site, self.published.labels(request.number)
+    def _checked(self, request: RoundRequest) -> Assignments:
+        """The labels that a request is about, by run; raises if no honest server makes it."""
+        site, runs = self.desk.site, [request.run, *(one.run for one in request.more)]
+        if runs != sorted(set(runs)) or runs[-1] >= len(site.federation.job.runs):
+            raise Malformed("a request must be about runs of the job, each once, in order")
+        labels = self.published.labels(request.number, runs)
         try:
             site.plan.check_responders(request.responders)
         except InvalidInput as error:
             raise WrongSender(f"the server names a wrong responder set: {error}") from None
         if tuple(sorted(request.responders)) != request.responders:
             raise Malformed("responders must be in roster order")
-        if masks.assignment_digest(labels.astype("<i4").tobytes()) != request.assignment_digest:
-            raise Malformed("the assignment is not the one the request speaks of")
+        for run, one in request.by_run.items():
+            if masks.assignment_digest(labels[run].astype("<i4").tobytes()) != one.assignment_digest:
+                raise Malformed("the assignment is not the one the request speaks of")
         if request.past and request.number != 1:
             raise Malformed("of requests that are over, only the first is shown")
         return labels
@@ -193,14 +231,12 @@ class Follows(Holds):
             return None
         from secfc.protocol.client.phases.ending import Ending
 
-        labels = self.published.labels(self._finished.version)
-        if not ((labels >= 0) & (labels < self.desk.site.federation.job.k)).all():
-            raise Malformed("the final assignment leaves rows without a cluster")
+        final = self.published.final(self._finished.version, self._finished.run)
         self.desk.site.guard.finish(self._finished.version)
         self._keep_given(out)
-        return Ending(self.desk, now, self, self._finished, labels)
+        return Ending(self.desk, now, self, self._finished, final)
 
-    def _admit(self, request: RoundRequest, labels: Labels, now: float, out: Effects) -> None:
+    def _admit(self, request: RoundRequest, labels: Assignments, now: float, out: Effects) -> None:
         site = self.desk.site
         if request.past and site.guard.began:
             return
@@ -215,13 +251,13 @@ class Follows(Holds):
             if noted := self.noting(request):
                 out.put("noted", noted)
             self._due.add("answer")
-            out.work.append(Work(("answer", request), self.answering(request, labels)))
+            out.work.append(Work(("answer", request), self.answering(request)))
 
     def noting(self, request: RoundRequest) -> bytes:
         """What the round kind must have on disk before it answers."""
         return b""
 
-    def answering(self, request: RoundRequest, labels: Labels) -> Callable[[], Sequence[Outgoing]]:
+    def answering(self, request: RoundRequest) -> Callable[[], Sequence[Outgoing]]:
         """What makes our answer (heavy)."""
         raise OutOfTurn("distances are wanted before all shares are here")
 

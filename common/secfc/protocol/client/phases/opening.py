@@ -53,7 +53,7 @@ def check_roster(site: Site, members: tuple[messages.Introduction, ...]) -> None
     if others := [member.name for member in members if member.features != site.features]:
         raise Malformed(messages.other_features(site.name, others))
     total = sum(member.rows for member in members)
-    least, most = (0, 0) if site.plan.private else (job.k, job.max_rows)
+    least, most = (0, 0) if site.plan.private else (max(job.ks), job.max_rows)
     if not least <= total <= most:
         raise Malformed(f"the roster has {total} rows in all, beyond what the job allows")
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from secfc.agreement.federation import SERVER
 from secfc.coding.field import Words
 from secfc.errors import JobFailed, OutOfTurn, SecfcError, Unavailable
-from secfc.kmeans.distances import Labels
+from secfc.kmeans.assignments import Assignments
 from secfc.privacy import verification
 from secfc.protocol import messages, parcels
 from secfc.protocol.client.phases.base import ClientPhase
@@ -19,7 +19,8 @@ from secfc.protocol.effects import Effects, Send, Work, Worked
 from secfc.protocol.messages import Phase, RoundRequest
 from secfc.protocol.parcels import Kind, Parcel, Whole, of_words
 from secfc.protocol.rounds import kind_of, kinds
-from secfc.protocol.rounds.kinds import ClientExchange, Holding, Outgoing
+from secfc.protocol.rounds.kinds import Holding, Outgoing
+from secfc.protocol.rounds.several_client import Answering, ClientRounds
 from secfc.protocol.transfer import Sink
 
 REJOIN_SECONDS = 1.0
@@ -36,10 +37,11 @@ class Rounds(Follows):
         self._requests, self._finished, self._due = before._requests, before._finished, before._due
         site = desk.site
         self._held = held
-        self._half = kind_of(site.plan).client(
-            Holding(site.plan, site.index, self.session, self.table.coded, self.met.pairs, desk.kept.get("noted", b""))
-        )
-        self._exchange: tuple[tuple[int, int], ClientExchange] | None = None  # of the attempt that we answer
+        noted, coins = desk.kept.get("noted", b""), self.published.coins
+        holding = Holding(site.plan, site.index, self.session, self.table.coded, self.met.pairs, noted, coins)
+        self._half = ClientRounds(kind_of(site.plan), holding, site.federation.job.runs)
+        self._exchange: tuple[tuple[int, int], Answering] | None = None  # of the attempt that we answer
+        self._held_back: list[Worked] = []  # steps of it, until the request is admitted and that is on disk
         self._part: Send | None = None  # of the check of all shares, once it is made
         self._untaken: float | None = None  # since when the server does not take what we hold
         self._join_at: float | None = None  # when to join once more, for that reason
@@ -120,18 +122,18 @@ class Rounds(Follows):
     def noting(self, request: RoundRequest) -> bytes:
         return self._half.note(request)
 
-    def _checked(self, request: RoundRequest) -> Labels:
+    def _checked(self, request: RoundRequest) -> Assignments:
         labels, site = super()._checked(request), self.desk.site
         name = (request.number, request.attempt)
         if request.past or (self._exchange is not None and self._exchange[0] == name):
             return labels
-        self._exchange = None  # what was asked before is over, whoever is asked now
+        self._exchange, self._held_back = None, []  # what was asked before is over, whoever is asked now
         self.desk.outbox.cancel(_of_round)
         if site.index in request.responders:  # its first messages may come at once
             self._exchange = name, self._half.answer(request, labels)
         return labels
 
-    def answering(self, request: RoundRequest, labels: Labels) -> Callable[[], Sequence[Outgoing]]:
+    def answering(self, request: RoundRequest) -> Callable[[], Sequence[Outgoing]]:
         name = (request.number, request.attempt)
         if self._exchange is None or self._exchange[0] != name:  # a newer attempt has come meanwhile
             return tuple
@@ -139,6 +141,9 @@ class Rounds(Follows):
 
     def answered(self, request: RoundRequest, made: Sequence[Outgoing], seconds: float, now: float) -> None:
         self._post((request.number, request.attempt), made, seconds, now)
+        held_back, self._held_back = self._held_back, []
+        for one in held_back:
+            self._post(one.name[1], one.result, one.seconds, now)
 
     def _post(self, name: tuple[int, int], made: Sequence[Outgoing], seconds: float, now: float) -> None:
         if self._exchange is None or self._exchange[0] != name:
@@ -172,9 +177,11 @@ class Rounds(Follows):
         following = super().worked(given, now, out)
         if given.name == ("verify",):
             self._verified(given.result, now, out)
+        elif given.name[0] == "step" and self._due:
+            self._held_back.append(given)
         elif given.name[0] == "step":
             self._post(given.name[1], given.result, given.seconds, now)
-        if self._exchange is not None and not self._due and (run := self._exchange[1].due()) is not None:
+        while self._exchange is not None and not self._due and (run := self._exchange[1].due()) is not None:
             out.work.append(Work(("step", self._exchange[0]), run))
         return following
 

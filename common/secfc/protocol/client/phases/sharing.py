@@ -70,7 +70,7 @@ class Sharing(Follows):
         stage = self.table.stage
         if stage.missing():
             lacking = ", ".join(self.names(stage.missing()))
-            self._patience.check(stage.received_bytes, now, f"no shares have come from {lacking}")
+            self._patience.check(stage.received_bytes, now, f"no shares have arrived from {lacking}")
         return super().tick(now, out)
 
     def missing(self) -> tuple[str, ...]:

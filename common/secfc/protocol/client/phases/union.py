@@ -112,7 +112,7 @@ class Union(Seated):
         stage = self._union.stage
         if stage.missing():
             lacking = ", ".join(self.names(stage.missing()))
-            self._patience.check(stage.received_bytes, now, f"no shares have come from {lacking}")
+            self._patience.check(stage.received_bytes, now, f"no shares have arrived from {lacking}")
         self.desk.check_deliveries(now)
         return None
 

@@ -49,10 +49,11 @@ class Joining(JobPhase):
             return None
         for one in job.introductions():
             out.put(f"introduction/{one.name}", records.introduction_to(one))
+            out.put(f"committee/{one.name}", records.names_to(job.members[one.name].committee))
         return self._met(job.meet(), now)
 
     def _met(self, met: Met, now: float) -> JobPhase:
-        k = self.job.federation.job.k
+        k = max(self.job.federation.job.ks)
         if not self.job.plan.private and self.rows < k:
             return self.fail(JobFailed(f"{self.rows} rows in all cannot make k = {k} clusters"), now)
         self.met = met

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from secfc.agreement.federation import SERVER
 from secfc.errors import JobFailed, Malformed, OutOfTurn, SecfcError
-from secfc.kmeans.lloyd import Clustering, State
+from secfc.kmeans.fixedpoint import in_data_units
+from secfc.kmeans.lloyd import State
 from secfc.privacy import identifiers
 from secfc.privacy.centers import Centers, needed
 from secfc.privacy.gathering import Gathering
@@ -37,34 +38,22 @@ class RoundsPhase(Begun):
     phase = Phase.ROUNDS
     quiet = True
 
-    def __init__(self, job: ServerJob, now: float, before: JobPhase, state: State | None = None) -> None:
-        """`state`: where an earlier process of the server stood."""
+    def __init__(self, job: ServerJob, now: float, before: JobPhase, states: Mapping[int, State] | None = None) -> None:
+        """`states`: where the runs of an earlier process of the server stood."""
         super().__init__(job, now, before)
         met = job.meet()
         if self.tossed is None:
             self.tossed = job.tossed(met)
-        what = job.federation.job
-        clustering = (
-            Clustering(
-                self.rows,
-                what.k,
-                start=what.seeding,
-                coins=job.coins(self.tossed),
-                max_rounds=what.max_rounds,
-                candidates=what.seed_candidates,
-            )
-            if job.clustering is None
-            else job.clustering(self.rows)
-        )
-        self._first = clustering.question
-        if state is not None:
-            clustering.resume(state)
+        runs = job.runs(self.rows, job.coins(self.tossed))
+        self._first = runs.questions
+        if states is not None:
+            runs.resume(states)
         share_sets, leakage = job.carried or (b"", None)
         told = leakage if share_sets == met.share_sets else None
         before_us = (job.starts - 1) * ATTEMPTS_PER_START
         self._session = met.session
         self._asking = self.asking = Asking(
-            job.plan, clustering, session=met.session, attempts_before=before_us, leakage=told
+            job.plan, runs, session=met.session, attempts_before=before_us, leakage=told
         )
         self._blamed: set[str] = set()  # members that others have replaced on the committee, for the current question
         self._disagreed = 0  # committees in a row that did not get one key
@@ -79,30 +68,46 @@ class RoundsPhase(Begun):
         return self._ask(now) if self.short else None
 
     def rejoined(self, sender: str, now: float, out: Effects) -> JobPhase | None:
-        self._asking.lost(self.job.index(sender))
+        unwanted = {name for name in self._comparing() if name not in self.job.accepted}  # its policy may be a new one
+        for name in {sender, *unwanted}:
+            self._asking.lost(self.job.index(name))
         return self._ask(now) if self._asking.void and not self._asking.working else None
 
     # --- asking ----------------------------------------------------------------------------------------------------------
 
     def _ask(self, now: float) -> JobPhase | None:
         job = self.job
-        names = [name for name, member in job.members.items() if member.ready and name not in job.liars]
-        comparing = [job.names[j] for j in self._asking.committee]
+        names, comparing = self._ready(), self._comparing()
         names.sort(key=lambda name: (name not in comparing, job.members[name].pace))
+        compare = [name for name in names if name in job.accepted][: job.comparing]
+        enough = len(compare) == job.comparing
         job.touch()
-        if self._asking.ask([job.index(name) for name in names], now, len(job.liars)):
+        live = [*compare, *(name for name in names if name not in compare)] if enough else []
+        if self._asking.ask([job.index(name) for name in live], now, len(job.liars)):
             return None
-        return self._too_few(now)
+        return self._too_few(now, f"{job.plan.asked(len(job.liars))[0]} clients" if enough else self._whom_all_accept())
 
-    def _too_few(self, now: float) -> JobPhase | None:
+    def _ready(self) -> list[str]:
+        job = self.job
+        return [name for name, member in job.members.items() if member.ready and name not in job.liars]
+
+    def _comparing(self) -> set[str]:
+        return {self.job.names[j] for j in self._asking.committee}
+
+    def _whom_all_accept(self) -> str:
+        return (
+            f"{self.job.comparing} of those whom every site accepts on the committee ({', '.join(self.job.accepted)})"
+        )
+
+    def _too_few(self, now: float, need: str) -> JobPhase | None:
         """A deadline for the whole round, so that a client that comes and goes cannot make it last for ever."""
         if self._short_since is None:
             self._short_since = now
-        short, need = now - self._short_since, self.job.plan.asked(len(self.job.liars))[0]
+        short = now - self._short_since
         if short <= self.job.deadlines.round:
             return None
         return self._give_up(
-            f"after {short:.0f} s fewer than {need} clients are ready; missing: {self.job.named(self.missing())}", now
+            f"after {short:.0f} s fewer than {need} are ready; missing: {self.job.named(self.missing())}", now
         )
 
     @property
@@ -124,10 +129,11 @@ class RoundsPhase(Begun):
         names, members, limits = self.job.names, self.job.members, self.job.deadlines
         late = [names[j] for j in attempt.exchange.missing()]
         gone = [n for n in late if not members[n].connected and now - members[n].seen > limits.lost]
-        comparing = set(late) <= {names[j] for j in self._asking.committee}
-        waited = now - max([attempt.started, *(members[n].seen for n in late if comparing)])
+        comparing = set(late) <= self._comparing()
+        waited = now - (attempt.went_on if comparing else attempt.started)  # what nobody can use buys no time
         quick = [n for n in names if members[n].ready and n not in (*late, *self.job.liars)]
-        replaceable = len(quick) >= self.job.plan.asked(len(self.job.liars))[0]
+        accepted = len(set(quick) & set(self.job.accepted)) >= self.job.comparing
+        replaceable = accepted and len(quick) >= self.job.plan.asked(len(self.job.liars))[0]
         if waited > limits.round and not replaceable:
             return self._give_up(f"no answer to request {attempt.question.number} from: {', '.join(late)}", now)
         patience = self._members_patience(quick) if comparing else self._patience(quick)
@@ -156,10 +162,9 @@ class RoundsPhase(Begun):
     def _other_committee(self, late: Sequence[str]) -> bool:
         """Whether others can compare in place of members that do not get on, e.g. because they cannot reach each other: they
         may still be able to respond. Each is replaced once per question, so that this comes to an end."""
-        comparing = {self.job.names[j] for j in self._asking.committee}
-        slow = (comparing & set(late)) - self._blamed
-        ready = [name for name, member in self.job.members.items() if member.ready and name not in self.job.liars]
-        if not slow or len(set(ready) - self._blamed - slow) < len(comparing):
+        slow = (self._comparing() & set(late)) - self._blamed
+        others = set(self._ready()) & set(self.job.accepted) - self._blamed - slow
+        if not slow or len(others) < self.job.comparing:
             return False
         self._blamed |= slow
         return True
@@ -197,6 +202,7 @@ class RoundsPhase(Begun):
 
     def worked(self, given: Worked, now: float, out: Effects) -> JobPhase | None:
         attempt, found = self._asking.attempt, given.result
+        moved = tuple(attempt.questions) if attempt is not None else ()
         if attempt is None or given.name != ("round", *attempt.name) or not isinstance(found, Solved):
             return None
         before = self._asking.leakage
@@ -211,11 +217,14 @@ class RoundsPhase(Begun):
             case Lies(clients):
                 return self._lied([self.job.names[j] for j in clients], now, out)
             case record:
-                return self._advance(record, now, out, None if found.leakage is before else found.leakage)
+                return self._advance(record, moved, now, out, None if found.leakage is before else found.leakage)
         return None
 
-    def _advance(self, record: RequestRecord, now: float, out: Effects, leakage: Leakage | None) -> JobPhase | None:
-        out.put("state", records.state_to(self._asking.clustering.state()))
+    def _advance(
+        self, record: RequestRecord, moved: Sequence[int], now: float, out: Effects, leakage: Leakage | None
+    ) -> JobPhase | None:
+        for run in moved:
+            out.put(f"state/{run:05d}", records.state_to(self._asking.runs.all[run].state()))
         out.put(f"record/{record.number:09d}", records.record_to(record))
         if leakage is not None:
             out.put("leakage", self.job.meet().share_sets + leakage.to_bytes())
@@ -253,7 +262,8 @@ class RoundsPhase(Begun):
     def beginning(self) -> list[messages.Event]:
         """The first request once more, for a follower that may have missed it: clients answer none before they have seen that
         the job began where the coins say."""
-        return records.beginning(self._session, self._first, self.job.plan.slots, self._asking.records[0].responders)
+        slots = {run: self.job.plan.of_run(k).slots for run, k in enumerate(self.job.federation.job.runs)}
+        return records.beginning(self._session, self._first, slots, self._asking.records[0].responders)
 
 
 class Finished(Begun):
@@ -272,8 +282,8 @@ class Finished(Begun):
 
     @property
     def labels(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        """The final assignment."""
-        return self._asking.clustering.labels
+        """The final assignment of the run that is chosen."""
+        return self._asking.runs.all[self._asking.runs.chosen].labels
 
     def reported(self, sender: str, report: messages.Report, now: float, out: Effects) -> JobPhase | None:
         match report:
@@ -345,6 +355,7 @@ class Finished(Begun):
         return self._centers.opened_centers()
 
     def told(self) -> messages.Finished:
-        loss, clustering = self._asking.records[-1].inertia, self._asking.clustering
-        inertia = math.nan if loss is None else loss
-        return messages.Finished(self._asking.version, clustering.rounds, clustering.converged, inertia)
+        run = self._asking.runs.chosen
+        chosen = self._asking.runs.all[run]
+        loss = math.nan if chosen.inertia is None else in_data_units(chosen.inertia, self.job.plan.wishes.precision)
+        return messages.Finished(self._asking.version, chosen.rounds, chosen.converged, loss, run)

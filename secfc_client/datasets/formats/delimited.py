@@ -1,12 +1,9 @@
-"""Files of rows to Arrow tables and back: CSV (all text, as it stands), TSV, gzipped CSV and Parquet, by suffix.
-
-Arrow's own messages quote cells, so they are not passed on.
-"""
+"""Text files: CSV and the like, separated by commas, semicolons, tabs or bars; all columns as text, as they stand."""
 
 from __future__ import annotations
 
-import gzip
-import stat
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,62 +11,42 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from secfc.errors import DataError
+from secfc_client.datasets.formats.base import TEXT, UNREADABLE, Format, as_text
 
-#: The field separator by file suffix; Parquet has none.
-DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".parquet": None, ".pq": None}
-TEXT = pa.large_string()
 BATCH_ROWS = 1 << 16  # rows turned into CSV at a time
-_UNREADABLE = (pa.ArrowException, OSError, UnicodeError)
+_USUAL = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}  # separator by suffix
+_MARKS = ",;\t|"
 _BLOCK_BYTES = 1 << 24  # the longest CSV row
+_LOOK_BYTES, _LOOK_LINES = 1 << 16, 20  # of a file's beginning, to find its separator
+_FIELD = re.compile(r'"(?:[^"]|"")*+"?')
 
 
-def suffix_of(path: Path) -> str:
-    suffix = next((known for known in DELIMITERS if path.name.lower().endswith(known)), None)
-    if suffix is None:
-        raise DataError(f"{path}: unknown file type; supported are {', '.join(DELIMITERS)}")
-    return suffix
+def _read(path: Path, suffix: str, file: BinaryIO) -> pa.Table:
+    data: bytes = file.read()
+    if not data.endswith(b"\n"):  # Arrow wants one, even after a lone header
+        data += b"\n"
+    return _read_csv(path, data, separator(data[:_LOOK_BYTES].decode(errors="replace"), _USUAL.get(suffix, ",")))
 
 
-def reason(error: BaseException) -> str:
-    return getattr(error, "strerror", None) or "unsupported"
+def separator(text: str, usual: str) -> str:
+    """What separates the fields of a text that begins like this: the mark that the header has most of, among those that
+    stand equally often in the rows below it, if there are such."""
+    lines = list(_lines(text))
+    if not lines:
+        return usual
+    found = {mark: [line.count(mark) for line in lines] for mark in _MARKS}
+    there = [mark for mark in sorted(_MARKS, key=lambda mark: mark != usual) if found[mark][0]]
+    steady = [mark for mark in there if len(set(found[mark])) == 1]
+    return max(steady or there, key=lambda mark: found[mark][0], default=usual)
 
 
-def read(path: Path) -> pa.Table:
-    suffix = suffix_of(path)
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise IsADirectoryError(0, "a folder or a device, not a file")
-        file = path.open("rb")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be opened ({reason(error)})") from None
-    try:
-        with file:
-            if delimiter := DELIMITERS[suffix]:
-                return _read_csv(path, _csv_bytes(path, file, suffix), delimiter)
-            return _read_parquet(path, file)
-    except MemoryError:
-        raise DataError(f"{path}: does not fit into this machine's memory, or is damaged") from None
-
-
-def _read_parquet(path: Path, file: BinaryIO) -> pa.Table:
-    try:
-        rows = pq.ParquetFile(file).read()
-        rows.validate(full=True)
-        _ = rows.column_names  # decoding them may fail too
-    except _UNREADABLE:
-        raise DataError(f"{path}: is not a Parquet file, or is damaged or cut short") from None
-    return rows
-
-
-def _csv_bytes(path: Path, file: BinaryIO, suffix: str) -> bytes:
-    try:
-        data: bytes = pa.input_stream(file, compression="gzip" if suffix.endswith(".gz") else None).read()
-    except _UNREADABLE:
-        raise DataError(f"{path}: cannot be read; is it a whole {suffix} file?") from None
-    return data if data.endswith(b"\n") else data + b"\n"  # Arrow wants one, even after a lone header
+def _lines(text: str) -> Iterator[str]:
+    """The first lines, with what is quoted left out; a last line that may be cut is none, unless it is the only one."""
+    lines = [line for line in _FIELD.sub("", text.removeprefix("\ufeff")).splitlines() if line.strip()]
+    whole = lines if text.endswith("\n") else lines[: max(len(lines) - 1, 1)]
+    yield from whole[:_LOOK_LINES]
 
 
 def _read_csv(path: Path, data: bytes, delimiter: str) -> pa.Table:
@@ -79,7 +56,7 @@ def _read_csv(path: Path, data: bytes, delimiter: str) -> pa.Table:
     try:
         names = _parser(data, delimiter, [], []).schema.names
         rows = _parser(data, delimiter, names, ragged).read_all()
-    except _UNREADABLE:
+    except UNREADABLE:
         why = "is a quote left open, or a row very long?" if data.strip() else "it is empty, without a header"
         raise DataError(f"{path}: cannot be read as CSV; {why}") from None
     if ragged:  # their numbers count the header
@@ -118,23 +95,21 @@ def _check_utf8(path: Path, data: bytes) -> None:
     try:
         pa.Array.from_buffers(TEXT, 1, [None, offsets, pa.py_buffer(data)]).validate(full=True)
     except pa.ArrowInvalid:
-        raise DataError(f"{path}: is not UTF-8 text") from None
+        raise DataError(f"{path}: is not UTF-8 text; {_guess(data)}") from None
 
 
-def write_rows(rows: pa.Table, suffix: str, file: BinaryIO) -> None:
-    """A table in the format of a suffix."""
-    delimiter = DELIMITERS[suffix]
-    if delimiter is None:
-        pq.write_table(rows, file)
-    elif suffix.endswith(".gz"):
-        with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-            _write_csv(rows, delimiter, packed)
-    else:
-        _write_csv(rows, delimiter, file)
+def _guess(data: bytes) -> str:
+    """What to do about text in another encoding."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "it is UTF-16: save it as UTF-8, or run: iconv -f UTF-16 -t UTF-8"
+    if b"\0" in data[: 1 << 16]:
+        return "it is no text at all: is it another kind of file?"
+    return "it may be Latin-1 (Windows-1252): save it as UTF-8, or run: iconv -f WINDOWS-1252 -t UTF-8"
 
 
-def _write_csv(rows: pa.Table, delimiter: str, file: BinaryIO | gzip.GzipFile) -> None:
+def _write(rows: pa.Table, suffix: str, file: BinaryIO) -> None:
     """RFC 4180 with LF, quotes only where they are needed (Arrow's own writer quotes all text or none)."""
+    delimiter = _USUAL[suffix]
     header = _quoted(pa.chunked_array([rows.column_names], TEXT), delimiter)
     file.write(delimiter.join(header.to_pylist()).encode() + b"\n")
     for start in range(0, rows.num_rows, BATCH_ROWS):
@@ -146,14 +121,6 @@ def _write_csv(rows: pa.Table, delimiter: str, file: BinaryIO | gzip.GzipFile) -
         file.write(b"\n")
 
 
-def as_text(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    try:
-        return pc.cast(column, TEXT)
-    except pa.ArrowException:
-        what = f"CSV cannot hold column {shown(name)} of type {shown(column.type)}"
-        raise DataError(f"{what}; write to a .parquet file instead") from None
-
-
 def _quoted(text: pa.ChunkedArray, delimiter: str) -> pa.ChunkedArray:
     quote = pa.scalar('"', TEXT)
     doubled = pc.replace_substring(text, '"', '""')
@@ -161,6 +128,4 @@ def _quoted(text: pa.ChunkedArray, delimiter: str) -> pa.ChunkedArray:
     return pc.if_else(pc.match_substring_regex(text, f'["\r\n{delimiter}]'), quoted, text)
 
 
-def shown(name: object) -> str:
-    text = str(name)
-    return repr(text if len(text) <= 60 else text[:57] + "...")
+FORMAT = Format("CSV", tuple(_USUAL), (), False, _read, _write)

@@ -1,0 +1,216 @@
+// Draws what the party says (`/events`), and says so if it falls silent. Texts are never taken as markup.
+"use strict";
+
+const SILENCE = 2500; // ms without a word after which the connection counts as lost
+const PHASES = ["joining", "agreeing", "union", "sharing", "checking", "rounds", "finished"];
+const PARTS = ["compute", "transport", "waiting", "decode"];
+const $ = (id) => document.getElementById(id);
+const number = (value, digits = 6) => value === null || value === undefined ? "–" : Number(value.toPrecision(digits)).toLocaleString("en");
+
+function element(name, text, className) {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+function row(cells, head) {
+  const made = element("tr");
+  cells.forEach((cell, place) => {
+    const [text, className] = Array.isArray(cell) ? cell : [cell, typeof cell === "number" && place ? "n" : ""];
+    const one = element(head || place === 0 ? "th" : "td", typeof text === "number" ? number(text) : text, className);
+    if (one.tagName === "TH") one.scope = head ? "col" : "row";
+    made.append(one);
+  });
+  return made;
+}
+
+function table(id, heads, rows) {
+  const head = element("thead"), body = element("tbody");
+  head.append(row(heads, true));
+  body.append(...rows.map((cells) => row(cells)));
+  $(id).replaceChildren(head, body);
+}
+
+// --- charts: SVG, drawn from scratch at every change; the same numbers are in a table below each -----------------------
+
+const W = 420, H = 170, LEFT = 8, BOTTOM = 20, TOP = 16;
+
+function svg(name, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function canvas(id, label) {
+  const made = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": label });
+  made.append(svg("line", { class: "axis", x1: LEFT, x2: W - LEFT, y1: H - BOTTOM, y2: H - BOTTOM }));
+  $(id).replaceChildren(made);
+  return made;
+}
+
+function ends(chart, first, last, top) {
+  chart.append(svg("text", { x: LEFT, y: H - 5 }, first), svg("text", { x: W - LEFT, y: H - 5, "text-anchor": "end" }, last));
+  if (top !== "") chart.append(svg("text", { x: LEFT, y: 11 }, top));
+}
+
+function lineChart(id, label, points) {
+  const chart = canvas(id, label), values = points.map((p) => p.y), low = Math.min(...values), high = Math.max(...values);
+  const place = (p, i) => [
+    LEFT + 4 + (W - 2 * LEFT - 8) * (points.length > 1 ? i / (points.length - 1) : 0.5),
+    H - BOTTOM - 4 - (H - BOTTOM - TOP - 8) * (high > low ? (p.y - low) / (high - low) : 0.5),
+  ];
+  const at = points.map(place);
+  chart.append(svg("polyline", { class: "line", points: at.map((p) => p.join(",")).join(" ") }));
+  if (points.length <= 60) at.forEach(([x, y]) => chart.append(svg("circle", { class: "dot", cx: x, cy: y, r: 2.5 })));
+  ends(chart, points[0].x, points.at(-1).x, `${number(high, 5)} highest, ${number(low, 5)} lowest`);
+}
+
+function bars(id, label, columns, top, under) {
+  // columns: [{x, parts: [value, …]}]; at most 120 fit, the latest are shown
+  const chart = canvas(id, label), shown = columns.slice(-120);
+  const high = Math.max(...shown.map((c) => c.parts.reduce((a, b) => a + b, 0)), 1e-9), step = (W - 2 * LEFT) / shown.length;
+  const wide = Math.min(step * 0.8, 40);
+  shown.forEach((column, i) => {
+    let y = H - BOTTOM;
+    column.parts.forEach((value, part) => {
+      const height = (H - BOTTOM - TOP) * value / high;
+      y -= height;
+      if (height > 0) chart.append(svg("rect", { class: `f${part}`, x: LEFT + step * i + (step - wide) / 2, y, width: wide, height }));
+    });
+    if (under && shown.length <= 16) {
+      chart.append(svg("text", { x: LEFT + step * (i + 0.5), y: H - 5, "text-anchor": "middle" }, column.x));
+    }
+  });
+  const few = under && shown.length <= 16;
+  ends(chart, few ? "" : shown[0].x, few ? "" : shown.at(-1).x, top(high));
+}
+
+// --- sections ----------------------------------------------------------------------------------------------------------
+
+function sentence(view) {
+  const last = view.requests.at(-1);
+  if (view.reason) return `Failed: ${view.reason}`;
+  if (view.phase === "finished") return "Finished.";
+  const whom = view.waits_for.length ? `, waiting for ${view.waits_for.join(", ")}` : "";
+  if (view.phase === "rounds" && last) return `Rounds: request ${last.number} answered, ${number(last.changed)} rows moved${whom}`;
+  return view.phase[0].toUpperCase() + view.phase.slice(1) + whom;
+}
+
+function now(view) {
+  const text = sentence(view);
+  if ($("now").textContent !== text) $("now").textContent = text; // once per change: it is read aloud
+  $("title").textContent = view.federation;
+  document.body.className = view.role;
+  $("who").textContent = view.role === "server" ? "as the server sees it" : `as ${view.name} sees it`;
+  document.title = `${view.phase} · ${view.federation}`;
+  const at = PHASES.indexOf(view.phase);
+  $("phases").replaceChildren(...PHASES.filter((name) => name !== "union" || name in view.phase_seconds || view.phase === name).map((name) => {
+    const seconds = view.phase_seconds[name], here = name === view.phase;
+    const one = element("li", seconds === undefined ? name : `${name} ${number(seconds, 3)} s`);
+    one.className = here ? "here" : at > PHASES.indexOf(name) || seconds !== undefined ? "past" : "";
+    if (here) one.setAttribute("aria-current", "step");
+    return one;
+  }), ...(view.phase === "failed" ? [element("li", "failed", "here failed")] : []));
+  const trouble = [...view.broken_links, ...view.parties.filter((p) => !p.ok && p.state.startsWith("lost")).map((p) => `${p.name}: ${p.state}`)];
+  $("trouble").hidden = !trouble.length;
+  $("trouble").replaceChildren(...trouble.map((text) => element("li", text)));
+  const facts = [["Rows", number(view.rows)], ["k", view.k.join(", ")], ["Uploads", view.uploads], ["The server", view.sees]];
+  if (view.committee.length) facts.push(["Committee", view.committee.join(", ")]);
+  $("facts").replaceChildren(...facts.map(([name, value]) => {
+    const pair = element("div");
+    pair.append(element("dt", name), element("dd", value));
+    return pair;
+  }));
+  $("version").textContent = `SecFC ${view.version}`;
+}
+
+function charts(view) {
+  const all = view.requests, known = all.filter((one) => one.inertia !== null), timed = all.filter((one) => one.seconds !== null);
+  $("s-inertia").hidden = !known.length;
+  if (known.length) {
+    lineChart("c-inertia", `Inertia: ${number(known[0].inertia)} at first, ${number(known.at(-1).inertia)} now`, known.map((one) => ({ x: one.number, y: one.inertia })));
+    table("t-inertia", ["Request", "Step", ["Inertia", "n"]], known.map((one) => [one.number, one.step, one.inertia]).reverse());
+  }
+  const moves = all.filter((one) => one.step !== "seed");
+  $("s-moved").hidden = !moves.length;
+  if (moves.length) {
+    bars("c-moved", `Rows that moved: ${number(moves.at(-1).changed)} by the last request`, moves.map((one) => ({ x: one.number, parts: [one.changed] })), (high) => `${number(high)} at most`, false);
+    table("t-moved", ["Request", "Step", ["Rows moved", "n"]], moves.map((one) => [one.number, one.step, one.changed]).reverse());
+  }
+  $("s-time").hidden = !timed.length;
+  if (timed.length) {
+    const parts = (one) => PARTS.map((name) => one[name] || 0);
+    bars("c-time", `Seconds per request: ${number(timed.at(-1).seconds, 3)} for the last`, timed.map((one) => ({ x: one.number, parts: parts(one) })), (high) => `${number(high, 3)} s at most`, false);
+    table("t-time", ["Request", ["Seconds", "n"], ...PARTS.map((name) => [name, "n"]), ["Attempts", "n"]],
+      timed.map((one) => [one.number, one.seconds, ...parts(one), one.attempts].map((value, i) => i ? Number(value.toPrecision(3)) : value)).reverse());
+  }
+  $("s-sizes").hidden = !view.sizes.length;
+  if (view.sizes.length) {
+    $("sizes-of").textContent = view.sizes_of;
+    bars("c-sizes", `Rows per cluster: ${view.sizes.join(", ")}`, view.sizes.map((size, h) => ({ x: h, parts: [size] })), (high) => `${number(high)} rows in the largest`, true);
+    table("t-sizes", ["Cluster", ["Rows", "n"]], view.sizes.map((size, h) => [h, size]));
+  }
+}
+
+function tables(view) {
+  $("given").replaceChildren(...view.given.map((one) => row([one.what, one.count, one.most ?? ["–", "n"],
+    one.limit === null ? ["no limit", "n site-only"] : [Math.max(one.limit - one.count, 0), one.limit > one.count ? "n site-only" : "n site-only bad"]])));
+  $("given-note").textContent = view.given_note;
+  $("parties").replaceChildren(...view.parties.map((p) => row([p.name, [p.state, p.ok ? "good" : "bad"], p.rows ?? ["–", "n"]])));
+  $("s-runs").hidden = view.runs.length < 2;
+  $("runs").replaceChildren(...view.runs.map((run) => row([run.k, run.start + 1, run.rounds, run.inertia ?? ["–", "n"],
+    (run.done ? "done" : "moving") + (run.chosen ? (view.over ? ", best of its k" : ", best so far") : "")])));
+}
+
+function profile(view) {
+  const own = view.profile;
+  $("s-profile").hidden = !own;
+  if (!own) return;
+  $("profile-of").textContent = `Means of ${number(own.of_rows)} rows; colour: how far a cluster’s mean is from the mean of all clusters here, in deviations between clusters. They stay on this machine.`;
+  table("profile", ["Feature", ...own.clusters.map((c, i) => [`${c} (${number(own.sizes[i])} rows)`, "n"])], own.features.map((name, f) => {
+    const values = own.means.map((means) => means[f]), mean = values.reduce((a, b) => a + b, 0) / values.length;
+    const deviation = Math.sqrt(values.reduce((a, b) => a + (b - mean) ** 2, 0) / values.length) || 1;
+    return [name, ...values.map((value) => {
+      const shade = Math.round(2 * Math.max(-2, Math.min(2, (value - mean) / deviation)));
+      return [Number(value.toPrecision(4)), shade ? (shade < 0 ? "m" : "p") + Math.abs(shade) : ""];
+    })];
+  }));
+}
+
+function draw(view) {
+  now(view);
+  tables(view);
+  charts(view);
+  profile(view);
+}
+
+// --- the stream ----------------------------------------------------------------------------------------------------------
+
+let heard = 0, over = false, source;
+
+function alive(yes) {
+  const text = yes ? "live" : over ? "ended" : "no connection, trying again";
+  if ($("live").textContent !== text) $("live").textContent = text;
+  $("live").className = yes || over ? "pill on" : "pill off";
+}
+
+function connect() {
+  source = new EventSource("events");
+  source.onmessage = (event) => {
+    const view = JSON.parse(event.data);
+    heard = Date.now();
+    over = view.over;
+    alive(true);
+    draw(view);
+  };
+  source.addEventListener("beat", () => { heard = Date.now(); alive(true); });
+  source.onerror = () => {
+    alive(false);
+    if (source.readyState === EventSource.CLOSED) setTimeout(connect, 1000); // it was refused; it tries no more by itself
+  };
+}
+
+setInterval(() => { if (Date.now() - heard > SILENCE) alive(false); }, 500);
+connect();

@@ -1,0 +1,114 @@
+"""What a file's columns look like, for the people of its site: before anything leaves it, and as a draft to agree on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from secfc.agreement.features import Feature
+from secfc.errors import DataError
+from secfc_client.datasets import columns
+
+FEW = 16  # distinct values of a column that is likely a category
+_ROWS = 10  # fewer say nothing about variances
+_SHARE = 0.95  # of the variance in one column is nearly all of it
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a file; `least` and `most` only of numbers."""
+
+    name: str
+    kind: str
+    rows: int
+    missing: int
+    distinct: int
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def remark(self) -> str:
+        """What is worth knowing before it becomes a feature."""
+        there = self.rows - self.missing
+        if self.distinct <= 1:
+            return "constant" if there else "empty"
+        if self.distinct > 0.9 * there and there > FEW and self.kind != "number":
+            return "nearly unique: an ID?"
+        return "whole numbers, all different: an ID?" if self._numbered(there) else ""
+
+    def _numbered(self, there: int) -> bool:
+        ends = (self.least, self.most)
+        whole = all(end is not None and end == math.floor(end) for end in ends)
+        return whole and there > FEW and self.distinct == there and (self.most or 0) - (self.least or 0) < 2 * there
+
+
+def described(path: Path, rows: pa.Table) -> list[Column]:
+    """Every column of a file."""
+    return [_column(path, name, rows[name]) for name in rows.column_names]
+
+
+def _column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
+    gone = int(pc.sum(columns.missing(columns.plain(column))).as_py() or 0)
+    try:
+        values = columns.numbers(path, name, column, comma=columns.decimal_commas(column))
+    except DataError:
+        return Column(name, _kind(column), len(column), gone, _distinct(column))
+    there = values[~np.isnan(values)]
+    if not len(there):
+        return Column(name, "empty", len(column), gone, 0)
+    distinct = len(np.unique(there))
+    return Column(name, "number", len(column), gone, distinct, float(there.min()), float(there.max()))
+
+
+def _kind(column: pa.ChunkedArray) -> str:
+    if pa.types.is_temporal(column.type):
+        return "date or time"
+    return "text" if columns.is_text(columns.plain(column).type) else str(column.type)[:20]
+
+
+def _distinct(column: pa.ChunkedArray) -> int:
+    text = columns.plain(column)
+    try:
+        return len(pc.unique(text.filter(pc.invert(columns.missing(text)))))
+    except pa.ArrowNotImplementedError:
+        return len(column)
+
+
+def suggested(path: Path, rows: pa.Table) -> list[tuple[Feature | None, Column]]:
+    """A first agreement about every column: a range that is a little wider than what is here, or levels; None: no feature."""
+    return [(_feature(rows, one), one) for one in described(path, rows)]
+
+
+def _feature(rows: pa.Table, one: Column) -> Feature | None:
+    if one.remark or one.distinct < 2:
+        return None
+    if one.least is not None and one.most is not None:
+        return Feature(one.name, range=rounded(one.least, one.most))
+    if one.kind != "text" or one.distinct > FEW:
+        return None
+    text = columns.plain(rows[one.name])
+    return Feature(one.name, levels=tuple(sorted(pc.unique(text.filter(pc.invert(columns.missing(text)))).to_pylist())))
+
+
+def rounded(least: float, most: float) -> tuple[float, float]:
+    """Round ends that leave room, so that a range does not tell this site's own least and largest value."""
+    step = 10.0 ** math.floor(math.log10(most - least or 1.0))
+    low, high = (math.floor(least / step) - 1) * step, (math.ceil(most / step) + 1) * step
+    return (0.0 if least >= 0 > low else low), high
+
+
+def dominant(values: NDArray[np.float64], names: Sequence[str]) -> tuple[str, float] | None:
+    """The column that carries nearly all of the variance, if one does, and its share."""
+    if len(values) < _ROWS or len(names) < 2:
+        return None
+    largest = float(np.abs(values).max()) or 1.0
+    variances = (values / largest).var(axis=0)
+    share = float(variances.max() / variances.sum()) if variances.sum() > 0 else 0.0
+    return (names[int(variances.argmax())], share) if share > _SHARE else None

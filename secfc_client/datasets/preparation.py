@@ -1,0 +1,105 @@
+"""From columns of a file to what is clustered: numbers as they are, categories as zeros and ones, missing values as agreed,
+and then each column scaled by what is agreed about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from secfc.agreement.features import Feature
+from secfc.agreement.job import Job
+from secfc.errors import DataError
+from secfc.wording import few
+from secfc_client.datasets import columns
+from secfc_client.datasets.formats.base import shown
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """The rows that take part, and which of the file they are."""
+
+    names: tuple[str, ...]
+    values: Values = field(repr=False)  # (rows, columns), C-contiguous, finite
+    used: NDArray[np.intp] = field(repr=False)
+
+
+def prepared(path: Path, rows: pa.Table, features: Sequence[Feature], missing: str) -> Prepared:
+    """The columns of all features, not scaled. Raises DataError for everything that does not fit what is agreed."""
+    names = tuple(name for one in features for name in one.columns)
+    values = np.empty((rows.num_rows, len(names)))
+    comma = _decimal_commas(path, rows, features)
+    at = 0
+    for one in features:
+        width = len(one.columns)
+        values[:, at : at + width] = _columns(path, one, rows[one.name], comma)
+        at += width
+    gone = np.isnan(values)
+    used = np.arange(rows.num_rows)
+    if missing == "mean":
+        middles = np.array([one.middle for one in features for _ in one.columns])
+        values = np.where(gone, middles, values)
+    elif missing == "drop":
+        used = np.flatnonzero(~gone.any(axis=1))
+        values = values[used] if len(used) < rows.num_rows else values
+    elif gone.any():
+        raise _missing(path, names, gone)
+    return Prepared(names, np.ascontiguousarray(values), used)
+
+
+def scaled(job: Job, values: Values) -> Values:
+    """What is clustered, within ±bound."""
+    if not job.spread:
+        return values
+    shift, unit = np.array(job.spread).T
+    within: Values = np.clip((values - shift) / unit, -1.0, 1.0)  # rounding may lead a little beyond
+    return within
+
+
+def _columns(path: Path, feature: Feature, column: pa.ChunkedArray, comma: bool) -> Values:
+    """(rows, columns of this feature), NaN where the value is missing."""
+    if not feature.levels:
+        found = columns.numbers(path, feature.name, column, comma)
+        _check_range(path, feature, found)
+        return found[:, None]
+    places = columns.codes(path, feature.name, column, feature.levels)
+    hot = np.eye(len(feature.levels))[places]
+    hot[places < 0] = np.nan
+    return hot
+
+
+def _check_range(path: Path, feature: Feature, values: Values) -> None:
+    if feature.range is None:
+        return
+    low, high = feature.range
+    outside = np.flatnonzero((values < low) | (values > high))
+    if len(outside):
+        what = f"the value is outside the agreed range from {low:g} to {high:g}; correct it, or agree on another range"
+        raise columns.cells_error(path, (outside[:3].tolist(), len(outside)), feature.name, what)
+
+
+def _decimal_commas(path: Path, rows: pa.Table, features: Sequence[Feature]) -> bool:
+    """Whether numbers have decimal commas. Points in another column might separate thousands, so they must not be mixed."""
+    numeric = [one.name for one in features if not one.levels]
+    commas = [name for name in numeric if columns.decimal_commas(rows[name])]
+    points = [name for name in numeric if columns.decimal_points(rows[name])] if commas else []
+    if points:
+        raise DataError(
+            f"{path}: column {shown(commas[0])} has decimal commas and column {shown(points[0])} has points; write all"
+            " numbers the same way"
+        )
+    return bool(commas)
+
+
+def _missing(path: Path, names: Sequence[str], gone: NDArray[np.bool_]) -> DataError:
+    counts = gone.sum(axis=0)
+    row, column = divmod(int(np.argmax(gone)), gone.shape[1])
+    total = few([f"{shown(name)} {count}" for name, count in zip(names, counts.tolist(), strict=True) if count])
+    what = f"the value is missing (missing in all: {total}); fill it in or leave out the row, or agree on what becomes"
+    return columns.cell_error(path, row, names[column], f'{what} of such rows: missing = "drop" in federation.toml')

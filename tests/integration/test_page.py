@@ -1,0 +1,144 @@
+"""The pages of server and site in a real browser, beside a federation of real processes.
+
+With SECFC_PICTURES=FOLDER the pictures of docs/ are taken on the way.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from selenium.webdriver.chrome.webdriver import WebDriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from secfc import local
+from secfc.local import Local
+from tests.integration import browser as browsers
+from tests.integration.helpers import check_labels, describe, mixture, prepared, split, until
+
+pytestmark = pytest.mark.slow
+PARTS = split(mixture(900, 6, 4), (300, 350, 250))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[WebDriver]:
+    with browsers.chromium() as opened:
+        yield opened
+
+
+def federation(folder: Path, **settings: object) -> tuple[Local, str, str]:
+    """Three clients and a server, nothing started; the pages of the server and of client-1."""
+    server, client = local.free_ports(2)
+    site = prepared(folder, PARTS, describe(PARTS, 4, **settings), server_options=["--web", f"127.0.0.1:{server}"])
+    return site, f"http://127.0.0.1:{server}/", f"http://127.0.0.1:{client}/"
+
+
+def text(browser: WebDriver, name: str) -> str:
+    return str(browser.execute_script(f"return document.getElementById({name!r}).textContent"))
+
+
+def state(browser: WebDriver, party: str) -> str:
+    rows = browser.execute_script("return [...document.querySelectorAll('#parties tr')].map(r => r.innerText)")
+    return next((row for row in rows if row.startswith(party)), "")
+
+
+def picture(browser: WebDriver, name: str, width: int, *, dark: bool = False) -> None:
+    """Whatever is shown fits the width; and a picture for people."""
+    browsers.emulate(browser, width, dark=dark)
+    shown = browser.execute_script("return document.documentElement.scrollWidth")
+    assert shown == width, f"{name} is {shown} wide, and the window {width}"
+    if folder := os.environ.get("SECFC_PICTURES"):
+        browsers.picture(browser, Path(folder) / f"{name}.png")
+
+
+def test_the_pages_follow_a_job_through_a_lost_client_and_a_restart_to_its_end(
+    tmp_path: Path, browser: WebDriver
+) -> None:
+    site, server_url, client_url = federation(tmp_path, uploads="masked", other_k=(3,), starts=2)
+    try:
+        site.start("server")
+        until(lambda: any(one["event"] == "page" for one in site.events("server")), "the server has a page")
+        browser.get(server_url)
+        until(lambda: "waiting for client-1, client-2, client-3" in text(browser, "now"), "it waits for all")
+        site.start("client-1", "--web", client_url.removeprefix("http://").rstrip("/"))
+        site.start("client-2")
+        until(lambda: text(browser, "now").endswith("waiting for client-3"), "it waits for the last")
+        assert state(browser, "client-2").split("\t")[1] == "here"
+
+        lost = site.processes["client-2"]
+        lost.kill()
+        lost.wait()
+        until(lambda: "lost: no connection" in state(browser, "client-2"), "the page shows who was killed", 20)
+        assert "client-2" in text(browser, "trouble")
+
+        site.processes["server"].send_signal(signal.SIGTERM)
+        site.processes["server"].wait(20)
+        until(lambda: text(browser, "live").startswith("no connection"), "the page shows that the server is gone", 20)
+        site.start("server")
+        until(lambda: text(browser, "live") == "live", "the page is back by itself")
+
+        browser.switch_to.new_window("tab")
+        browser.get(client_url)
+        until(lambda: "as client-1 sees it" in text(browser, "who"), "the site has a page")
+        with urlopen(f"{client_url}view") as answer:
+            told = answer.read().decode()
+        assert str(tmp_path) not in told
+        assert "/" not in told
+        site.start("client-2")
+        site.start("client-3")
+        site.wait(60)
+        until(lambda: text(browser, "now") == "Finished.", "the site's page shows the end", 20)
+        assert "x1" in text(browser, "profile")
+        assert sum(int(row.split()[-1]) for row in _rows(browser, "t-sizes")) == 300
+        _look(browser, "page-site")
+
+        browser.switch_to.window(browser.window_handles[0])
+        until(lambda: text(browser, "now") == "Finished.", "the server's page shows the end", 20)
+        until(lambda: text(browser, "live") == "ended", "and that nobody is there any more", 20)
+        result = site.result()
+        assert [int(row.split()[-1].replace(",", "")) for row in _rows(browser, "t-sizes")] == result["cluster_sizes"]
+        assert len(_rows(browser, "t-time")) == len(result["history"])
+        assert f"assignments of all rows\t{result['assignments_given_away']}" in "\n".join(_rows(browser, "given"))
+        _look(browser, "page-server")
+        assert browsers.complaints(browser) == []
+        check_labels(site, PARTS)
+        _report(browser, site)
+    finally:
+        site.stop()
+
+
+def _rows(browser: WebDriver, name: str) -> list[str]:
+    script = """
+        const found = document.getElementById(arguments[0]), body = found.tBodies ? found.tBodies[0] : found;
+        return [...body.rows].map((row) => [...row.cells].map((cell) => cell.textContent).join("\\t"));
+    """
+    return list(browser.execute_script(script, name))
+
+
+def _look(browser: WebDriver, name: str) -> None:
+    """Wide, dark and on a phone; everything can be reached by keyboard."""
+    picture(browser, name, 1200)
+    picture(browser, f"{name}-dark", 1200, dark=True)
+    picture(browser, f"{name}-phone", 390)
+    body, reached = browser.find_element(By.TAG_NAME, "body"), set()
+    for _ in range(12):
+        body.send_keys(Keys.TAB)
+        reached.add(browser.execute_script("return document.activeElement.tagName"))
+    assert {"SUMMARY", "A"} <= reached
+    unnamed = "return [...document.querySelectorAll('svg')].filter(s => !s.getAttribute('aria-label')).length"
+    assert browser.execute_script(unnamed) == 0
+
+
+def _report(browser: WebDriver, site: Local) -> None:
+    path = site.folder / "client-1.labels.report.html"
+    assert path.stat().st_mode & 0o777 == 0o600
+    browser.get(path.as_uri())
+    assert "A picture of this site's rows" in browser.find_element(By.TAG_NAME, "body").text
+    picture(browser, "report", 900)
+    picture(browser, "report-phone", 390)
+    assert browsers.complaints(browser) == []

@@ -1,0 +1,265 @@
+"""What a server that carries envelopes between clients can do to them, and what they notice; real couriers, by hand."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from secfc.privacy import keys
+from secfc.privacy.envelopes import Envelope, Sort
+from secfc.protocol.courier import Answered, Asked, Broke, Courier, Met, Noticed, Outcome
+
+NAMES = ("a", "b", "c")
+SESSION = b"s" * 32
+Server = Callable[[str, Envelope], list[tuple[str, Envelope]]]  # (from, envelope) to (to, envelope as it is carried)
+
+
+def secret(one: str, other: str) -> bytes:
+    return ("".join(sorted((one, other))) * 16).encode()
+
+
+def honest(sender: str, envelope: Envelope) -> list[tuple[str, Envelope]]:
+    return [(envelope.peer, replace(envelope, peer=sender))]
+
+
+class Trio:
+    """Three clients and their relay."""
+
+    def __init__(self) -> None:
+        self.chance = random.Random(1)
+        self.server: Server = honest
+        self.ends = {name: self.fresh(name) for name in NAMES}
+        self.heard: dict[str, list[Outcome]] = {name: [] for name in NAMES}
+        self.carried: list[tuple[str, Envelope]] = []  # by whom it was sent
+        self.carry()
+        assert all(self.ends[one].ready(other) for one, other in itertools.permutations(NAMES, 2))
+        self.first = self.carried  # hellos
+        self.forget()
+
+    def fresh(self, name: str) -> Courier:
+        shared = {other: secret(name, other) for other in NAMES if other != name}
+        return Courier(name, SESSION, shared, self.chance.randbytes)
+
+    def carry(self) -> None:
+        """Until nobody has anything to say."""
+        while any(end.out for end in self.ends.values()):
+            for sender, end in self.ends.items():
+                sent, end.out = end.out, []
+                for envelope in sent:
+                    self.carried.append((sender, envelope))
+                    for to, given in self.server(sender, envelope):
+                        self.heard[to] += self.ends[to].take(given)
+
+    def forget(self) -> None:
+        self.heard = {name: [] for name in NAMES}
+        self.carried = []
+
+    def asked(self, name: str) -> list[bytes]:
+        return [one.content for one in self.heard[name] if isinstance(one, Asked)]
+
+    def noticed(self, name: str) -> list[str]:
+        return [one.what for one in self.heard[name] if isinstance(one, Noticed) and not one.usual]
+
+    def works(self, sender: str = "a", to: str = "b") -> None:
+        """Whatever happened, an honest server's clients go on."""
+        self.server = honest
+        self.carry()
+        self.forget()
+        number = self.ends[sender].ask(to, Sort.PIECE, 9, b"and now?")
+        self.carry()
+        (asked,) = (one for one in self.heard[to] if isinstance(one, Asked))
+        assert (asked.peer, asked.total, asked.content) == (sender, 9, b"and now?")
+        self.ends[to].answer(asked, b"yes")
+        self.carry()
+        assert self.heard[sender] == [Answered(to, number, b"yes")]
+        assert not self.noticed(sender) + self.noticed(to)
+
+
+@pytest.fixture
+def trio() -> Trio:
+    return Trio()
+
+
+def ask(trio: Trio, *contents: bytes) -> None:
+    for content in contents:
+        trio.ends["a"].ask("b", Sort.PIECE, 100, content)
+    trio.carry()
+
+
+def test_questions_and_answers_arrive(trio: Trio) -> None:
+    trio.works()
+    trio.works("b", "a")
+    trio.works("c", "a")
+
+
+def test_the_server_sees_neither_content_nor_two_times_the_same(trio: Trio) -> None:
+    ask(trio, b"the same words", b"the same words")
+    first, second = (envelope.sealed for _, envelope in trio.carried)
+    assert first != second
+    assert b"words" not in first + second
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: replace(one, sealed=one.sealed[:-1] + bytes([one.sealed[-1] ^ 1])),
+        lambda one: replace(one, sealed=bytes([one.sealed[0] ^ 128]) + one.sealed[1:]),
+        lambda one: replace(one, sealed=one.sealed[:-1]),
+        lambda one: replace(one, number=one.number + 1),
+        lambda one: replace(one, total=one.total + 1),
+        lambda one: replace(one, sort=Sort.ASK),
+        lambda one: replace(one, ours=bytes(32)),
+        lambda one: replace(one, yours=bytes(32)),
+    ],
+)
+def test_an_altered_envelope_is_noticed_and_named(trio: Trio, change: Callable[[Envelope], Envelope]) -> None:
+    trio.server = lambda sender, one: honest(sender, change(one) if one.sort is Sort.PIECE else one)
+    ask(trio, b"content")
+    assert trio.asked("b") == []
+    assert "from a is not what a sealed for us" in trio.noticed("b")[0]
+    assert any(isinstance(one, Broke) and one.peer == "b" for one in trio.heard["a"]), "a sends it again"
+    trio.works()
+
+
+def test_a_repeated_envelope_is_noticed_and_taken_once(trio: Trio) -> None:
+    trio.server = lambda sender, one: honest(sender, one) * (2 if one.sort is Sort.PIECE else 1)
+    ask(trio, b"first", b"second")
+    assert trio.asked("b") == [b"first", b"second"]
+    assert [text.split(" from")[0] for text in trio.noticed("b")] == ["envelope 1", "envelope 2"]
+    assert "came a second time" in trio.noticed("b")[0]
+    trio.works()
+
+
+def test_swapped_envelopes_are_noticed_and_neither_is_taken_out_of_order(trio: Trio) -> None:
+    held: list[Envelope] = []
+
+    def swapping(sender: str, one: Envelope) -> list[tuple[str, Envelope]]:
+        if one.sort is Sort.PIECE and not held:
+            held.append(one)
+            return []
+        found = honest(sender, one)
+        return found + honest(sender, held[0]) if one.sort is Sort.PIECE and len(held) == 1 else found
+
+    trio.server = swapping
+    ask(trio, b"first", b"second")
+    assert trio.asked("b") == []
+    assert "envelope 1 from a is missing where 2 came" in trio.noticed("b")[0]
+    trio.works()
+
+
+def test_a_dropped_envelope_is_noticed_with_the_next(trio: Trio) -> None:
+    dropped: list[Envelope] = []
+
+    def dropping(sender: str, one: Envelope) -> list[tuple[str, Envelope]]:
+        if one.sort is Sort.PIECE and not dropped:
+            dropped.append(one)
+            return []
+        return honest(sender, one)
+
+    trio.server = dropping
+    ask(trio, b"first", b"second")
+    assert trio.asked("b") == []
+    assert "is missing" in trio.noticed("b")[0]
+    trio.works()
+
+
+def test_an_envelope_for_another_client_is_noticed(trio: Trio) -> None:
+    trio.server = lambda sender, one: honest(sender, replace(one, peer="c") if one.sort is Sort.PIECE else one)
+    ask(trio, b"for b")
+    assert trio.asked("c") == trio.asked("b") == []
+    assert "put in another's place" in trio.noticed("c")[0]
+    trio.works("a", "c")
+
+
+def test_an_envelope_in_the_name_of_another_client_is_noticed(trio: Trio) -> None:
+    trio.server = lambda sender, one: honest("c" if one.sort is Sort.PIECE else sender, one)
+    ask(trio, b"of a")
+    assert trio.asked("b") == []
+    assert "from c is not what c sealed for us" in trio.noticed("b")[0]
+    trio.server = honest
+    ask(trio, b"the next")
+    assert "envelope 1 from a is missing where 2 came" in trio.noticed("b")[-1]
+    trio.works()
+
+
+def test_an_envelope_sent_back_to_its_sender_is_noticed(trio: Trio) -> None:
+    trio.server = lambda sender, one: [(sender, one)] if one.sort is Sort.PIECE else honest(sender, one)
+    ask(trio, b"of a")
+    assert trio.asked("a") == []
+    assert "from b is not what b sealed for us" in trio.noticed("a")[0]
+
+
+@pytest.mark.parametrize("restarts", [("a",), ("b",), ("a", "b")])
+def test_what_was_sent_before_a_restart_does_not_pass_for_new(trio: Trio, restarts: tuple[str, ...]) -> None:
+    """Not even if the server shows all of an earlier life again, from its first hello on."""
+    ask(trio, b"old")
+    record = trio.first + trio.carried
+    for name in restarts:
+        trio.ends[name] = trio.fresh(name)
+    trio.carry()
+    trio.forget()
+    for sender, envelope in record:
+        for to, given in honest(sender, envelope):
+            trio.heard[to] += trio.ends[to].take(given)
+    trio.carry()
+    assert trio.asked("a") == trio.asked("b") == []
+    trio.works()
+
+
+def test_no_key_serves_two_lives(trio: Trio) -> None:
+    """The first envelope after a restart has the number and the content of the one before, and another key."""
+    ask(trio, b"the same")
+    before = trio.carried[0][1]
+    trio.ends["a"] = trio.fresh("a")
+    trio.carry()
+    trio.forget()
+    ask(trio, b"the same")
+    after = next(one for _, one in trio.carried if one.sort is Sort.PIECE)
+    assert (before.number, before.total) == (after.number, after.total)
+    assert before.ours != after.ours
+    assert before.sealed != after.sealed
+
+
+def test_repeated_hellos_are_noticed_and_end_nothing(trio: Trio) -> None:
+    trio.ends["a"] = trio.fresh("a")
+    trio.server = lambda sender, one: honest(sender, one) * 2
+    trio.carry()
+    assert any("hello" in text and "came a second time" in text for text in trio.noticed("b"))
+    trio.works()
+
+
+def test_a_client_that_is_away_is_named_and_met_again(trio: Trio) -> None:
+    (broke,) = (one for one in trio.ends["a"].away("b") if isinstance(one, Broke))
+    assert str(broke.why) == "b is not connected to the server"
+    assert not trio.ends["a"].ready("b")
+    trio.ends["a"].greet("b")
+    trio.carry()
+    assert Met("b") in trio.heard["a"]
+    trio.works()
+
+
+def test_a_late_answer_is_not_taken_for_that_to_a_newer_question(trio: Trio) -> None:
+    ask(trio, b"before")
+    (asked,) = (one for one in trio.heard["b"] if isinstance(one, Asked))
+    trio.ends["a"].give_up("b", "b does not answer")
+    trio.carry()
+    trio.forget()
+    assert trio.ends["a"].ask("b", Sort.PIECE, 1, b"after") == asked.number, "numbers begin again"
+    trio.ends["b"].answer(asked, b"to the first")
+    trio.carry()
+    assert not any(isinstance(one, Answered) for one in trio.heard["a"])
+
+
+def test_who_has_a_client_s_keys_opens_what_was_recorded(trio: Trio) -> None:
+    """There is no forward secrecy within a job: epochs are shown, and the pair key lasts as long as the job."""
+    ask(trio, b"recorded by the server")
+    (recorded,) = (one for _, one in trio.carried)
+    epochs = (recorded.ours, recorded.yours)
+    key = AESGCM(keys.derive(secret("a", "b"), SESSION, b"relay", b"a", b"b", *epochs))
+    opened = key.decrypt(recorded.number.to_bytes(12, "big"), recorded.sealed, recorded.bound("a", "b"))
+    assert opened == b"recorded by the server"

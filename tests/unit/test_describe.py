@@ -1,0 +1,33 @@
+"""What `secfc describe` and `secfc check --data` tell of a file's columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from click.testing import CliRunner
+
+from secfc.agreement import job
+from secfc_client.commands import describe
+from secfc_client.datasets import description
+
+
+def test_a_first_section_of_features_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    lines = [f"{i};{i / 8:.3f};{'fm'[i % 2]};p{i};1;{'' if i else 'x'}".replace(".", ",") for i in range(40)]
+    path.write_text("id;height, m;sex;patient;one;rare\n" + "\n".join(lines))
+    told = CliRunner().invoke(describe.command, [str(path)])
+    assert told.exit_code == 0
+    found = job.parse("k = 2\nmax_rows = 99\n" + told.output.replace("[job.", "["), "x")
+    assert [one.name for one in found.agreed] == ["height, m", "sex"]
+    assert found.agreed[0].range == (0.0, 6.0)
+    assert found.agreed[1].levels == ("f", "m")
+    assert "# patient = {}  # nearly unique: an ID?" in told.output
+    assert "# one = {}  # constant" in told.output
+
+
+def test_a_column_that_carries_nearly_all_of_the_variance() -> None:
+    values = np.random.default_rng(1).normal(size=(100, 3)) * [1, 300, 2]
+    assert description.dominant(values, "abc")[0] == "b"
+    assert description.dominant(values / [1, 300, 2], "abc") is None
+    assert description.dominant(values[:9], "abc") is None
