@@ -110,7 +110,7 @@ def tune(**knobs: float | bool) -> Callable[[Scene], Callable[[], None]]:
     """Of the links of the server and of the victim; fixed, they are as before."""
 
     def apply(scene: Scene) -> Callable[[], None]:
-        links = [scene.links[name] for name in ("server", VICTIM)]
+        links = [scene.links[name] for name in ("server", VICTIM) if name in scene.links]
         before = [(link, knob, getattr(link, knob)) for link in links for knob in knobs]
         for link, knob, _ in before:
             setattr(link, knob, knobs[knob])
@@ -134,7 +134,7 @@ def for_good(apply: Callable[[Scene], object]) -> Callable[[Scene], None]:
 
 
 def refuse(scene: Scene) -> Callable[[], None]:
-    links = [scene.links[name] for name in ("server", VICTIM)]
+    links = [scene.links[name] for name in ("server", VICTIM) if name in scene.links]
     for link in links:
         link.refuse()
 
@@ -304,6 +304,7 @@ ONLY_ROUNDS = dict.fromkeys(("joining", "sharing", "finishing"), "a client lies 
 }
 HIDDEN, PRIVATE = "none (private membership)", {"membership": "private"}
 SEEN, CENTRES = "none (centres)", {"centers": "clients"}
+CARRIED, RELAYED = "none (relayed)", {"relay": "only"}
 COVERED, SEALED = "none (sealed)", {"uploads": "sealed"}
 ONLY_WHILE_COMPARING = dict.fromkeys(("joining", "sharing", "finishing"), "sealed rounds differ in the rounds only")
 ONLY_THE_END = dict.fromkeys(MOMENTS[:-1], "centres are opened after the last round")
@@ -358,6 +359,16 @@ FAULTS = [
         never=ONLY_THE_END,
         settings=CENTRES,
         without=SEEN,
+    ),
+    Fault(CARRIED, nothing, settings=RELAYED),
+    *(
+        Fault(f"relayed: {name}", apply, settings=RELAYED, without=CARRIED)
+        for name, apply in (
+            ("client kill −9, started again", kill(VICTIM, signal.SIGKILL)),
+            ("server kill −9, started again", kill("server", signal.SIGKILL)),
+            ("links: down for 5 s", for_seconds(5.0, refuse)),
+            ("links: cut in a message", for_good(tune(cut_next=True))),
+        )
     ),
     Fault(COVERED, nothing, never=ONLY_WHILE_COMPARING, settings=SEALED),
     *(

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 from tests.integration.proxy import Proxy
 
@@ -15,12 +16,14 @@ PIECE = 1 << 14
 
 
 class Link(Proxy):
-    """A proxy with knobs: `delay`, `rate`, `gate` (closed: nothing passes), `cut_next` (in the middle of a message)."""
+    """A proxy with knobs: `delay`, `rate`, `gate` (closed: nothing passes), `cut_next` (in the middle of a message), `shut`
+    (closes the gate by itself: asked for every piece, so that nothing passes however late somebody looks)."""
 
     def __init__(self, target: str) -> None:
         self.delay, self.rate, self.cut_next = BASE_DELAY, BASE_RATE, False
         self.gate = threading.Event()
         self.gate.set()
+        self.shut: Callable[[], bool] | None = None
         super().__init__(target)
 
     def refuse(self) -> None:
@@ -35,6 +38,8 @@ class Link(Proxy):
         try:
             while data := source.recv(PIECE):
                 time.sleep(self.delay + len(data) / self.rate)
+                if self.shut is not None and self.shut():
+                    self.gate.clear()
                 self.gate.wait()
                 if self.cut_next and counted and len(data) > 200:
                     self.cut_next = False
