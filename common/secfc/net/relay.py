@@ -118,8 +118,8 @@ class RelayLink:
                 return await self._nudged(courier, to, answer)
         except TimeoutError:
             if self._courier is courier:
-                self._act(courier.give_up(to, f"{to} does not answer through the server for {REPLY_SECONDS:.0f} s"))
-            raise Unavailable(f"{to} does not answer through the server for {REPLY_SECONDS:.0f} s") from None
+                self._act(courier.give_up(to, f"{to} has not answered through the server for {REPLY_SECONDS:.0f} s"))
+            raise Unavailable(f"{to} has not answered through the server for {REPLY_SECONDS:.0f} s") from None
         finally:
             self._open.pop(key, None)
 
