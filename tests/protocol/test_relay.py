@@ -354,9 +354,11 @@ def test_keys_are_bound_to_names_public_keys_session_and_direction() -> None:
         "another public key of the receiver": hello_of("b", introduced(("a", "a"), ("b", "d"))),
     }
     for what, stranger in strangers.items():
-        with pytest.raises(Altered):
+        try:
             stranger.greeted(greeting)
-            pytest.fail(what)
+        except Altered:
+            continue
+        pytest.fail(f"{what}: it opens")
     with pytest.raises(Altered):
         hello_of("a", plain).greeted(replace(greeting, peer="b"))  # a's own, sent back
 
