@@ -9,7 +9,7 @@ import re
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from secfc.errors import ConfigError, InvalidInput, Unavailable
 from secfc.pki import kit as kits
 from secfc.pki import provision
 from secfc.web import door as doors
-from secfc.web import jobreport, metrics, opening
+from secfc.web import guests, jobreport, metrics, opening
 from secfc.web.document import Document
 from secfc.web.door import Door
 from secfc.web.page import Page
@@ -209,6 +209,32 @@ def test_whatever_is_sent_gets_no_more_than_a_4xx() -> None:
 
         await asyncio.to_thread(fuzz)
         assert status(await exchanged(made, asked("/view"))) == 200
+
+    run(test)
+
+
+def test_connections_that_ask_for_nothing_are_ended_and_so_many_are_taken_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guests, "MOST", 5)
+    monkeypatch.setattr(guests, "SILENT_SECONDS", 0.4)
+
+    async def test(made: Page) -> None:
+        port = int(made.url.rstrip("/").rpartition(":")[2])
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+        opened[1][1].write(b"GET /view HTTP/1.1\r\nHo")
+        opened[2][1].write(asked("/events"))
+        async with asyncio.timeout(10):
+            for place in (5, 0, 1):  # one too many; silent; half a request
+                with suppress(ConnectionError):
+                    assert await opened[place][0].read() == b""
+            while not (await opened[2][0].readline()).startswith(b"data: "):
+                pass
+            while not (await opened[2][0].readline()).startswith(b"event: beat"):  # later than any deadline
+                pass
+        assert status(await exchanged(made, asked("/view"))) == 200
+        for _, writer in opened:
+            writer.close()
 
     run(test)
 
