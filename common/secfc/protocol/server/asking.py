@@ -9,7 +9,7 @@ Clients are numbers here, their positions in the roster.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -18,40 +18,16 @@ from secfc.errors import OutOfTurn
 from secfc.kmeans import assignments
 from secfc.kmeans.assignments import Assignments
 from secfc.kmeans.fixedpoint import in_data_units
-from secfc.kmeans.lloyd import Answer, Progress, Question, Step
+from secfc.kmeans.lloyd import Answer, Progress, Step
 from secfc.kmeans.runs import Runs
-from secfc.privacy import masks
 from secfc.privacy.leakage import Leakage
 from secfc.protocol import messages, parcels
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.rounds import kind_of
 from secfc.protocol.rounds.kinds import Lies, Void
-from secfc.protocol.rounds.several_server import Exchange, ServerRounds
-from secfc.protocol.transfer import Here, Sink, pieces
-
-
-@dataclass
-class Attempt:
-    """One request to its responders."""
-
-    questions: Mapping[int, Question]  # by run
-    number: int
-    responders: tuple[int, ...]
-    digests: Mapping[int, bytes]  # of every run's assignment
-    exchange: Exchange
-    started: float
-    went_on: float  # when it began, or something of what had arrived was last read
-    compute: dict[int, float] = field(default_factory=dict)  # seconds, as each responder reports
-    arrived: dict[int, float] = field(default_factory=dict)  # when all of a responder's messages were here
-
-    @property
-    def question(self) -> Question:
-        """That of the first run that moves."""
-        return next(iter(self.questions.values()))
-
-    @property
-    def name(self) -> tuple[int, int]:
-        return self.question.number, self.number
+from secfc.protocol.rounds.several_server import ServerRounds
+from secfc.protocol.server.attempt import Attempt, digests, told_parcel
+from secfc.protocol.transfer import Here, Sink
 
 
 @dataclass(frozen=True)
@@ -299,14 +275,3 @@ class Asking:
             more=tuple(more),
             **vars(first),
         )
-
-
-def digests(questions: Mapping[int, Question]) -> dict[int, bytes]:
-    """What names every run's assignment."""
-    return {run: masks.assignment_digest(one.labels.astype("<i4").tobytes()) for run, one in questions.items()}
-
-
-def told_parcel(session: bytes, kind: Kind, name: tuple[int, int], data: bytes) -> Iterator[messages.Piece]:
-    """A parcel that the server tells, in pieces."""
-    parcel = Parcel(session, kind, parcels.pair_name(*name))
-    return (messages.Piece(parcel, offset, len(data), piece) for offset, piece in pieces(parcels.Whole(data)))
