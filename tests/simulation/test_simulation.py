@@ -43,6 +43,11 @@ def test_random_scenes_are_of_all_kinds() -> None:
     assert sum(scene.uploads == "sealed" for scene in scenes) >= 80
     assert any(scene.uploads == "sealed" and scene.job.k > 8 for scene in scenes), "groups of clusters"
     assert any(scene.liars for scene in scenes)
+    split = [scene for scene in scenes if scene.holders]
+    assert {scene.uploads for scene in split} == {"open", "masked", "sealed"}, "columns are split in every kind"
+    assert {scene.relay for scene in split} == {"never", "fallback", "only"}
+    assert any(len(scene.holders) > 2 for scene in split)
+    assert any(len(scene.holders) == scene.n for scene in split), "also without helpers"
     assert min(Counter(scene.relay for scene in scenes).values()) >= 40, "direct, mixed and relayed"
 
 
