@@ -19,7 +19,7 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from secfc.agreement import federation as federations
-from secfc.agreement import plan
+from secfc.agreement import plan, toml
 from secfc.agreement.federation import Federation
 from secfc.agreement.job import KEYS
 from secfc.agreement.plan import Plan
@@ -51,7 +51,9 @@ def make_federation(clients: int = 5, **changes: Any) -> Federation:
         "bound": 8.0,
         "precision": 4,
     } | changes
-    line = {key: f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in keys.items()}
+    line = {
+        key: f"{key} = {toml.dump(value) if isinstance(value, str | dict) else value}" for key, value in keys.items()
+    }
     lines = [line[key] for key in keys if key not in KEYS] + ["[job]"] + [line[key] for key in keys if key in KEYS]
     lines += ["[server]", 'address = "server.test:1"']
     for j in range(clients):

@@ -45,6 +45,11 @@ def test_random_scenes_are_of_all_kinds() -> None:
     assert any(scene.liars for scene in scenes)
     assert {scene.job.centers for scene in scenes} == {"nobody", "clients", "server"}
     assert sum(len(scene.job.runs) > 1 for scene in scenes) >= 80, "several runs"
+    split = [scene for scene in scenes if scene.holders]
+    assert {scene.uploads for scene in split} == {"open", "masked", "sealed"}, "columns are split in every kind"
+    assert {scene.relay for scene in split} == {"never", "fallback", "only"}
+    assert any(len(scene.holders) > 2 for scene in split)
+    assert any(len(scene.holders) == scene.n for scene in split), "also without helpers"
     assert min(Counter(scene.relay for scene in scenes).values()) >= 40, "direct, mixed and relayed"
 
 

@@ -107,7 +107,7 @@ class World:
         self.alter: Callable[[str, Send], Send] = lambda _, send: send
         self.tell: Callable[[str, messages.Event], messages.Event] = lambda _, event: event
         self.policies: dict[str, Policy] = {}
-        self.ids: Callable[[str, bytes], Ids] | None = None
+        self.ids: Callable[[str, bytes], Ids] | None = scene.linked if scene.names else None
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._streams: dict[str, Stream] = {}

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from secfc.agreement.features import Feature
 from secfc.agreement.federation import SERVER, Federation, Party
 from secfc.agreement.job import Job
 from secfc.agreement.plan import Plan
@@ -86,8 +87,10 @@ class Memory:
         positions: Sequence[Positions] | None = None,
         ids: Sequence[Ids] | None = None,
         seeds: Sequence[bytes] | None = None,
+        columns: Sequence[int] | None = None,
     ) -> None:
-        self.plan, self.federation = plan, _federation(plan, clusters or [plan.wishes.clusters], starts)
+        self.plan = plan
+        self.federation = _federation(plan, clusters or [plan.wishes.clusters], starts, columns)
         self.now = 0.0
         self.server = Coordinator(self.federation, plan, lambda _: None)
         self.server.job.own_runs = self._begin
@@ -224,6 +227,7 @@ def run(
     seeds: Sequence[bytes] | None = None,
     lie: Callable[[int, Question, Words], Words] | None = None,
     reveal_centers: bool = False,
+    columns: Sequence[int] | None = None,
 ) -> Result:
     """Cluster the quantised rows of all clients.
 
@@ -236,14 +240,28 @@ def run(
     upload)` may falsify what a client sends, to try that. `reveal_centers` opens the centres at the end.
 
     With private membership rows are ordered by their IDs instead: `ids[j]` are those of client j's rows (default: fresh).
+    `columns` splits the columns over the clients: the holder of each. Rows are then those whose ID all holders have, and what
+    a client brings in columns of others must be zero.
     """
     if (positions if plan.private else ids) is not None:
         raise InvalidInput("rows have positions with public membership and IDs with private membership")
     if ids is not None and [len(part) for part in ids] != [len(part) for part in rows]:
         raise InvalidInput("ids must hold one ID for each row of each client")
-    parts, places = _checked(plan, rows, positions)
+    if columns is not None:
+        _check_columns(plan, rows, columns, ids)
+    parts, places = _checked(plan, rows, positions, split=columns is not None)
     placed = None if plan.private else places
-    memory = Memory(plan, parts, clustering, clusters=clusters, starts=starts, positions=placed, ids=ids, seeds=seeds)
+    memory = Memory(
+        plan,
+        parts,
+        clustering,
+        clusters=clusters,
+        starts=starts,
+        positions=placed,
+        ids=ids,
+        seeds=seeds,
+        columns=columns,
+    )
     watch = Watch(memory, choose, observe, tap, lie)
     memory.run()
     outcome = memory.server.snapshot(memory.now).outcome
@@ -281,8 +299,10 @@ def _opened_centers(memory: Memory, labels: Labels, k: int) -> Centers:
 # --- who takes part --------------------------------------------------------------------------------------------------------
 
 
-def _federation(plan: Plan, clusters: Sequence[int], starts: int) -> Federation:
+def _federation(plan: Plan, clusters: Sequence[int], starts: int, columns: Sequence[int] | None) -> Federation:
     wishes = plan.wishes
+    names = [f"client-{j + 1}" for j in range(wishes.clients)]
+    split = tuple(Feature(f"x{f + 1}", holder=names[j]) for f, j in enumerate(columns or ()))
     job = Job(
         k=clusters[0],
         other_k=tuple(clusters[1:]),
@@ -295,8 +315,9 @@ def _federation(plan: Plan, clusters: Sequence[int], starts: int) -> Federation:
         segments=plan.segments,
         membership=wishes.membership,
         max_rounds=1 << 30,
+        agreed=split,
+        split="columns" if split else "rows",
     )
-    names = [f"client-{j + 1}" for j in range(wishes.clients)]
     server, *clients = (Party(name, "memory:1", "memory:1") for name in (SERVER, *names))
     return Federation(
         name="memory",
@@ -339,7 +360,7 @@ def _site(
 
 
 def _checked(
-    plan: Plan, rows: Sequence[Rows], positions: Sequence[Positions] | None
+    plan: Plan, rows: Sequence[Rows], positions: Sequence[Positions] | None, split: bool
 ) -> tuple[list[Rows], list[Positions]]:
     if len(rows) != plan.wishes.clients:
         raise InvalidInput(f"{plan.wishes.clients} clients were planned, rows of {len(rows)} were given")
@@ -352,8 +373,8 @@ def _checked(
     total = sum(len(part) for part in parts)
     if total == 0:
         raise DataError("no client brings a row; there is nothing to cluster")
-    if total > plan.wishes.max_rows:
-        raise DataError(f"{total} rows exceed the planned max_rows = {plan.wishes.max_rows}; plan for more")
+    if (most := max(map(len, parts)) if split else total) > plan.wishes.max_rows:
+        raise DataError(f"{most} rows exceed the planned max_rows = {plan.wishes.max_rows}; plan for more")
     if positions is None:
         edges = np.cumsum([0] + [len(part) for part in parts])
         positions = [np.arange(a, b) for a, b in itertools.pairwise(edges)]
@@ -362,3 +383,15 @@ def _checked(
     if not np.array_equal(np.sort(np.concatenate(list(positions))), np.arange(total)):
         raise InvalidInput("positions must number all rows once")
     return parts, list(positions)
+
+
+def _check_columns(plan: Plan, rows: Sequence[Rows], columns: Sequence[int], ids: Sequence[Ids] | None) -> None:
+    holders = set(columns)
+    if len(columns) != plan.wishes.features or not holders <= set(range(plan.wishes.clients)) or len(holders) < 2:
+        raise InvalidInput("columns must name the holder of every feature, and two clients or more must hold some")
+    if not plan.private or ids is None:
+        raise InvalidInput("columns that are split need private membership, and the IDs of everybody's rows")
+    for j, part in enumerate(rows):
+        own = [f for f, holder in enumerate(columns) if holder == j]
+        if np.delete(part, own, axis=1).any() or (not own and len(part)):
+            raise InvalidInput(f"client {j + 1} brings values in columns that are not its own")

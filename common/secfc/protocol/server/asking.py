@@ -27,7 +27,7 @@ from secfc.protocol.rounds import kind_of
 from secfc.protocol.rounds.kinds import Lies, Void
 from secfc.protocol.rounds.several_server import ServerRounds
 from secfc.protocol.server.attempt import Attempt, digests, told_parcel
-from secfc.protocol.transfer import Sink
+from secfc.protocol.transfer import Here, Sink
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class Asking:
         self._shows = kind.shows_distances
         self._before, self._tried = attempts_before, 0
         self._working = self._void = False
+        self._answered: tuple[int, int] | None = None  # the attempt that brought the last answer
         self._previous: tuple[int, Assignments] | None = None
         self._current = self._published()
         self._encoded: dict[int, tuple[bytes, bool]] = {}
@@ -147,9 +148,13 @@ class Asking:
 
     def sink(self, client: int, parcel: Parcel) -> Sink | None:
         """Where a message of the current attempt goes."""
-        if parcel.kind not in (Kind.UPLOAD, Kind.STEP) or self.attempt is None:
+        if parcel.kind not in (Kind.UPLOAD, Kind.STEP):
             return None
         name, rest = parcels.attempt_of(parcel.name), parcel.name[len(parcels.attempt_name(0, 0)) :]
+        if parcel.kind is Kind.STEP and name == self._answered:
+            return Here()  # a member's last words about a request that was answered without them
+        if self.attempt is None:
+            return None
         if name != self.attempt.name or (parcel.kind is Kind.UPLOAD and rest):
             raise OutOfTurn(f"request {name[0]}, attempt {name[1]} is over; follow the job for the current one")
         return self.attempt.exchange.sink(client, rest)
@@ -204,6 +209,7 @@ class Asking:
         self.leakage = found.leakage
         record = self._record(attempt, progress, decode_seconds, now)
         self.records.append(record)
+        self._answered = attempt.name
         self.attempt, self._tried = None, 0
         self._void = False
         self._previous, self._current = self._current, self._published()
