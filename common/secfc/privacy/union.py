@@ -154,7 +154,7 @@ def peel(shape: TableShape, table: Table) -> Peeled:
     ids, copies, left = peeled(shape, table)
     if (copies > 1).any():
         raise JobFailed(
-            "an ID is held more than once; linked rows must be held once (nothing tells by whom this one is)"
+            "an ID is held more than once; every linked row must be held once (it is impossible to tell by whom)"
         )
     return Peeled(ids, left)
 
