@@ -12,7 +12,7 @@ from secfc.kmeans.distances import Labels
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.snapshot import Snapshot
 from secfc.protocol.messages import Phase
-from secfc.web.view import MOST_REQUESTS, GivenView, PartyView, ProfileView, RequestView, RunView, View
+from secfc.web.view import GivenView, PartyView, ProfileView, RequestView, RunView, View
 from secfc_client.data import Table
 from secfc_client.profile import means_by_cluster
 
@@ -58,8 +58,7 @@ class SiteView:
             parties=_parties(now),
             broken_links=tuple(f"{name} cannot reach this client" for name in now.unreachable_by),
             phase_seconds={},
-            requests=tuple(course[-MOST_REQUESTS:]),
-            requests_before=max(len(course) - MOST_REQUESTS, 0),
+            requests=tuple(course),
             runs=_runs(now),
             sizes=tuple(int(size) for size in sizes),
             sizes_of=f"This site’s own rows, in the run {which} (k = {clusters}).",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hmac
+import json
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import cache
@@ -174,3 +175,10 @@ def unchanged(*machines: object) -> Iterator[None]:
     before = [everything(machine) for machine in machines]
     yield
     assert not (found := difference(before, [everything(machine) for machine in machines])), found
+
+
+def admitted(kept: Mapping[str, Any]) -> tuple[int, int]:
+    """The last request, with its attempt, that a client has noted on its disk as admitted."""
+    given = bytes(kept.get("given", b""))
+    asked = json.loads(given[4 : 4 + int.from_bytes(given[:4], "big")] or b"{}").get("asked", {})
+    return asked.get("number", 0), asked.get("attempt", 0)

@@ -132,7 +132,7 @@ def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
         "uploads": "open" if liars else "sealed" if sealed else chance.choice(["masked", "masked", "open"]),
         "seeding": chance.choice(["k-means++", "random", "separation"]),
         "membership": "private" if private else "public",
-        "k": chance.choice([2, 3, 3, 10] if sealed else [2, 3]),  # ten: groups of clusters
+        "k": chance.choice([2, 2, 3, 3, 10] if sealed else [2, 3]),  # ten: groups of clusters
         "starts": 1,
         "max_rounds": chance.choice([3, 300]),
         "centers": "nobody" if private else chance.choice(["nobody", "nobody", "clients", "server"]),
@@ -143,8 +143,9 @@ def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
     if chance.random() < 0.3:
         settings["seed"] = f"seed {chance.randrange(1000)}"
     if chance.random() < 0.3:
-        settings["starts"] = chance.choice([1, 2, 3])
-        settings["k"] = chance.choice([settings["k"], [2, 3], [3, 1], [4, 2, 3]])
+        settings["k"] = chance.choice([2, 3, [2, 3], [3, 1], [4, 2, 3]])
+        several = isinstance(settings["k"], list)
+        settings["starts"] = chance.choice([1, 1, 2] if several else [2, 3])
     agreed = relayed(make_federation(clients, **settings), chance.choice([0.0, 0.0, 0.0, 0.5, 1.0]), chance)
     sizes = [chance.choice([0, 1, 3, 4, 6]) for _ in range(clients)]
     sizes[0] += max(max(agreed.job.ks) + 1 - sum(sizes), 0)

@@ -19,7 +19,8 @@ from secfc.kmeans.lloyd import Question, State
 from secfc.privacy.intersection import Outside
 from secfc.protocol import messages
 from secfc.protocol.parcels import Kind
-from secfc.protocol.server.asking import RequestRecord, digests, told_parcel
+from secfc.protocol.server.asking import RequestRecord
+from secfc.protocol.server.attempt import digests, told_parcel
 from secfc.protocol.server.unionsums import Shown
 
 _BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature", "features")
