@@ -245,8 +245,10 @@ def _watch(site: local.Local, timeout: float, quiet: bool) -> None:
 
 def _sentence(event: dict[str, Any]) -> str:
     text = str(event["event"])
+    if "changed" in event and "seconds" in event:  # a round
+        text += f", {event['changed']} rows moved, {event['seconds']:.2g} s"
     if event.get("missing"):
         text += f", waiting for {', '.join(event['missing'])}"
-    if "inertia" in event and "changed" in event:
-        text += f", inertia {event['inertia']:.6g}, {event['changed']} rows changed cluster"
+    if "inertia" in event:
+        text += f", inertia {event['inertia']:.6g}"
     return text

@@ -25,6 +25,7 @@ INDICES = {
     "calinski_harabasz": "Calinski–\nHarabasz",
     "davies_bouldin": "Davies–\nBouldin",
 }
+_RELAYED = "through the server, end-to-end encrypted; no client listens on any port"
 
 
 def compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any]:
@@ -125,6 +126,7 @@ def show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None:
     how = "" if outcome["converged"] else " (stopped before it converged)"
     rows = [
         ("parties", f"{outcome['clients']} clients and a server, each its own process, mutual TLS"),
+        *([("between clients", _RELAYED)] if outcome["relay"] == "only" else []),
         ("rows", f"{outcome['rows']} × {outcome['features']} features"),
         (
             "privacy",
