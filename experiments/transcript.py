@@ -28,7 +28,7 @@ from secfc.protocol.client.participant import Participant
 from secfc.protocol.effects import Send
 from secfc.protocol.memory import Memory
 from secfc.protocol.parcels import Kind, Parcel, Whole, to_words
-from secfc.protocol.server.asking import Attempt
+from secfc.protocol.server.attempt import Attempt
 
 Integers = npt.NDArray[np.int64]
 

@@ -28,7 +28,7 @@ from secfc.protocol import memory
 from secfc.protocol.effects import Send
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.rounds import sealing
-from secfc.protocol.server.asking import Attempt
+from secfc.protocol.server.attempt import Attempt
 from tests.parties import make_federation
 
 Attack = Callable[[Transcript], Outcome]
