@@ -99,7 +99,7 @@ from secfc_client.commands.report import command as reporting
 @click.option(
     "--candidates",
     type=click.IntRange(1, MOST_CANDIDATES),
-    help="Rows each seed of k-means++ is chosen from; 1: plain k-means++. Default: 2 + ⌊ln k⌋.",
+    help="Candidate rows per seed of k-means++; 1: plain k-means++. Default: 2 + ⌊ln k⌋.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the mixture and of the start.")
 @click.option("--data", type=click.Path(path_type=Path), help="Cluster this CSV or Parquet file instead of a mixture.")

@@ -22,8 +22,8 @@ _CURE = "choose another --out"
 @click.command("report")
 @options.kit("The kit of the party whose report it is.")
 @options.path("--data", "data_path", help="A client's rows, as they were clustered.")
-@click.option("--id", "id_column", help="As it was given to secfc-client.")
-@click.option("--features", help="As it was given to secfc-client.")
+@click.option("--id", "id_column", help="As given to secfc-client.")
+@click.option("--features", help="As given to secfc-client.")
 @options.state
 @options.path(
     "--result",

@@ -43,7 +43,7 @@ from secfc.errors import PlanError
 @click.option("--liars", type=int, default=0, show_default=True, help="Wrong uploads to correct (open uploads only).")
 @click.option("--uploads", type=click.Choice(UPLOADS), default=DEFAULT, show_default=True)
 @click.option("--segments", type=int, default=None, help="Pieces a row is cut into (ℓ); default: the most that fit.")
-@click.option("--candidates", type=int, help="Rows each seed of k-means++ is chosen from; default: 2 + ⌊ln k⌋.")
+@click.option("--candidates", type=int, help="Candidate rows per seed of k-means++; default: 2 + ⌊ln k⌋.")
 @click.option("--membership", type=click.Choice(MEMBERSHIPS), default="public", show_default=True)
 @options.as_json()
 def command(federation: Path | None, clients: int | None, as_json: bool, **wishes: Any) -> None:

@@ -274,7 +274,7 @@ class Clustering:
     def _lloyd(self, answer: Answer) -> None:
         if self.inertia is not None and answer.inertia is not None and answer.inertia > self.inertia:
             raise JobFailed(
-                f"the inertia rises in Lloyd round {self.rounds + 1}, which exact distances cannot make it do: somebody"
+                f"the inertia rises in Lloyd round {self.rounds + 1}, which cannot happen with exact distances: somebody"
                 " computes with damaged or wrong shares, or sends wrong distances; start a new job (secfc-server --new)"
             )
         self.inertia, self.indices = answer.inertia, answer.indices or Indices()

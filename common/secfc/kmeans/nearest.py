@@ -16,7 +16,7 @@ Sizes = npt.NDArray[np.int64]
 def nearest(distances: Distances, sizes: Sizes) -> Labels:
     """Every row's nearest centre, exactly; ties to the lowest index."""
     if not (sizes > 0).any():
-        raise InvalidInput("there is no centre to be near to: every cluster is empty")
+        raise InvalidInput("no row has a nearest centre: every cluster is empty")
     digits, primes, size = distances.digits, distances.field.prime_floats, distances.limbs(sizes)
     labels = np.empty(digits.shape[1], dtype=np.int32)
     block = parallel.block_rows(4 * len(sizes) * distances.field.lanes)

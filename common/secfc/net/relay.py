@@ -142,7 +142,7 @@ class RelayLink:
             if answer.done():
                 return answer.result()
             if now() - max(asked, peer.answered) >= REPLY_SECONDS:
-                why = f"{to} does not answer through the server for {REPLY_SECONDS:.0f} s"
+                why = f"{to} has not answered through the server for {REPLY_SECONDS:.0f} s"
                 if self._courier is courier:
                     self._act(courier.give_up(to, why))
                     self._flush()

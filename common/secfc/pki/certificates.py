@@ -184,4 +184,6 @@ def check_identity(certificate: x509.Certificate, federation: Federation) -> str
     for party_name in (federations.SERVER, *federation.roster):
         if name == federations.identity(federation.name, party_name):
             return f"this kit is {party_name}'s in {federation.name}"
-    raise ConfigError(f"the certificate is for {name!a}, no party of {federation.name}'s federation.toml; {RENEW}")
+    raise ConfigError(
+        f"the certificate is for {name!a}, which is not a party of {federation.name}'s federation.toml; {RENEW}"
+    )

@@ -79,7 +79,7 @@ class IdIntersection(IdUnion):
         if self.left is not None and self._holders * len(peeled.ids) + peeled.left > self.left:
             raise Malformed("the IDs found and the IDs left are more than those that were left before")
         if peeled.left and self.round == MAX_ROUNDS:
-            raise JobFailed(f"IDs do not come apart in {MAX_ROUNDS} tables; start the job again")
+            raise JobFailed(f"IDs could not be separated in {MAX_ROUNDS} tables; start the job again")
         self.ids, self.left = ids, peeled.left
         self._next(peeled.left)
 

@@ -154,7 +154,7 @@ def peel(shape: TableShape, table: Table) -> Peeled:
     ids, copies, left = peeled(shape, table)
     if (copies > 1).any():
         raise JobFailed(
-            "an ID is held more than once; linked rows must be held once (nothing tells by whom this one is)"
+            "an ID is held more than once; every linked row must be held once (it is impossible to tell by whom)"
         )
     return Peeled(ids, left)
 
@@ -185,7 +185,7 @@ def _check_counts(shape: TableShape, table: Table) -> int:
     if counts.min() != counts.max() or table[shape.cells :].any():
         raise wrong()
     if counts[0, 0] > shape.cells:
-        raise JobFailed("the clients hold more rows together than the table was made for; agree on a larger max_rows")
+        raise JobFailed("together the clients hold more rows than the table has room for; agree on a larger max_rows")
     return int(counts[0, 0])
 
 
@@ -238,7 +238,7 @@ class IdUnion:
             raise Malformed("the IDs found and the IDs left do not make those that were left before")
         self._check_total(total)
         if peeled.left and self.round == MAX_ROUNDS:
-            raise JobFailed(f"IDs do not come apart in {MAX_ROUNDS} tables; start the job again")
+            raise JobFailed(f"IDs could not be separated in {MAX_ROUNDS} tables; start the job again")
         self.ids, self.left = ids, peeled.left
         self._next(peeled.left)
 
@@ -251,7 +251,9 @@ class IdUnion:
         if total < 1:
             raise JobFailed("no client brings a row; there is nothing to cluster")
         if total > self.limit:
-            raise JobFailed(f"the clients hold {total} rows together, more than max_rows = {self.limit}; agree on more")
+            raise JobFailed(
+                f"the clients hold {total} rows in all, more than max_rows = {self.limit}; agree on a larger one"
+            )
 
     # --- a client's part --------------------------------------------------------------------------------------------------
 

@@ -118,7 +118,7 @@ class Memory:
                 self._todo.popleft()()
             self.now += 0.1
             if self.now > _LONGEST:
-                raise JobFailed("the protocol stands still")
+                raise JobFailed("the protocol is stuck")
             for name in (SERVER, *self.clients):
                 self._give(name, Tick())
             if self.server.failure is not None:

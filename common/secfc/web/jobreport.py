@@ -32,7 +32,7 @@ def load(path: Path, digest: str | None = None) -> Result:
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError):
         raise ConfigError(f"{path}: not a result.json that secfc-server has written") from None
     if state != "finished":
-        raise ConfigError(f"{path}: the job is {str(state)[:40]!a}; there is a report of finished jobs only")
+        raise ConfigError(f"{path}: the job is {str(state)[:40]!a}; only finished jobs have a report")
     if digest is not None and named != digest:
         raise ConfigError(f"{path}: the result of another federation or job than the kit's")
     return found if isinstance(found, dict) else {}

@@ -204,7 +204,7 @@ class Coordinator:
             raise (Unavailable if again else JobFailed)(told(self.failure))
         if isinstance(self._phase, Joining):
             if join.begun:
-                raise NoSuchJob("a new job begins here, and your secrets have served another")
+                raise NoSuchJob("a new job begins here, and your secrets belong to an earlier one")
             self._phase.joined(sender, introduction)
         elif member.introduction is None or not self._same(member.introduction, introduction):
             if member.done:

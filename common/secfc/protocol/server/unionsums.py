@@ -147,7 +147,7 @@ class UnionSums:
             raise OutOfTurn("the IDs are not aligned yet")
         at = identifiers.find(self._union.ids, ids)
         if (at < 0).any() or len(np.unique(at)) != len(at):
-            raise Malformed("a published ID is none of this job's, or stands twice")
+            raise Malformed("a published ID does not belong to this job, or occurs twice")
         return labels[at]
 
     def _due(self) -> Parts:

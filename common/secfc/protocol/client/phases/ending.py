@@ -90,7 +90,7 @@ class Ending(Holds):
                 try:
                     gathering.take(self.desk.site.peer(key.removeprefix("answer/")), value[len(self.session) :])
                 except SecfcError as error:
-                    out.say("a kept answer is of no use", level=30, client=key, reason=str(error))
+                    out.say("a stored answer cannot be used", level=30, client=key, reason=str(error))
 
     def _allows(self, audience: str) -> bool:
         """Whether the job and this site both let these see the centres."""

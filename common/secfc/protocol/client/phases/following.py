@@ -170,7 +170,7 @@ class Holds(Seated):
     def unsent(self, send: Send, error: SecfcError, now: float, out: Effects) -> ClientPhase | None:
         """What others miss of ours does not keep the job waiting any more."""
         if not isinstance(error, OutOfTurn):
-            out.say("a message was not taken", level=30, by=send.to, reason=str(error))
+            out.say("a message was not accepted", level=30, by=send.to, reason=str(error))
         return None
 
     def told(self, event: messages.Event, now: float, out: Effects) -> ClientPhase | None:
@@ -247,7 +247,7 @@ class Follows(Holds):
             return
         asked = site.index in request.responders and not request.past
         if asked and not self.table.held:
-            raise OutOfTurn("distances are wanted before all shares are here")
+            raise OutOfTurn("distances are requested before all shares have arrived")
         examined = site.guard.examine(request, labels)
         if examined is not None:
             self._due.add("count")
@@ -264,7 +264,7 @@ class Follows(Holds):
 
     def answering(self, request: RoundRequest) -> Callable[[], Sequence[Outgoing]]:
         """What makes our answer (heavy)."""
-        raise OutOfTurn("distances are wanted before all shares are here")
+        raise OutOfTurn("distances are requested before all shares have arrived")
 
     def answered(self, request: RoundRequest, made: Sequence[Outgoing], seconds: float, now: float) -> None:
         """Our answer is made, and may leave."""

@@ -73,7 +73,8 @@ class Rounds(Follows):
         patience = self.desk.site.patience
         if now - self._untaken > patience:
             raise Unavailable(
-                f"for {patience:.0f} s the server has not taken what we hold: {error}; start the same command again to go on"
+                f"for {patience:.0f} s the server has not accepted our report of what we hold: {error};"
+                " start the same command again to go on"
             )
         self._join_at = now + REJOIN_SECONDS
 
@@ -108,7 +109,7 @@ class Rounds(Follows):
         if desk.past.verified not in ("", digest):
             raise JobFailed(
                 "the shares kept here are not those that were checked in this job: the state folder or this machine's memory"
-                " is damaged; start this client again, and if it says the same, a new job (secfc-server --new)"
+                " is damaged; start this client again; if the error remains, start a new job (secfc-server --new)"
             )
         desk.keep_past(replace(desk.past, verified=digest), out)
         if tossed is None:

@@ -61,7 +61,7 @@ class Sharing(Follows):
         digest, seconds = messages.holdings(self.session, stage.ids), now - self.since
         sent, coin = desk.sent_bytes, desk.site.secrets.coin
         held = messages.Held(digest, sent, stage.received_bytes, seconds, coin)
-        out.say("all shares are here", seconds=round(seconds, 2), sent=sent, received=stage.received_bytes)
+        out.say("all shares have arrived", seconds=round(seconds, 2), sent=sent, received=stage.received_bytes)
         return Rounds(desk, now, self, held)
 
     def unsent(self, send: Send, error: SecfcError, now: float, out: Effects) -> ClientPhase | None:

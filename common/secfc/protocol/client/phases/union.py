@@ -263,7 +263,7 @@ class Confirming(Seated):
         if now - self.since > CONFIRM_SECONDS:
             raise JobFailed(
                 f"after {CONFIRM_SECONDS:.0f} s these have not confirmed the list of row IDs: {', '.join(self.missing())};"
-                " see that they run and can be reached, and start a new job (secfc-server --new)"
+                " make sure that they are running and reachable, and start a new job (secfc-server --new)"
             )
         return None
 

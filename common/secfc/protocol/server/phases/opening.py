@@ -26,7 +26,7 @@ class Joining(JobPhase):
         """Raise unless this introduction fits those that are here."""
         job, others = self.job, [one for one in self.job.introductions() if one.name != sender]
         if job.plan.private and introduction.rows:
-            raise Malformed("with private membership nobody tells how many rows it brings")
+            raise Malformed("with private membership no client may say how many rows it has")
         total, most = introduction.rows + sum(other.rows for other in others), job.federation.job.max_rows
         if total > most:
             raise Malformed(f"{total} rows in all exceed max_rows = {most} of the job")
