@@ -622,3 +622,9 @@ def test_one_line_for_columns_that_do_not_fit(text: str, complaint: str) -> None
         federations.parse(text, "f.toml")
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_no_sums_of_one_holder_are_opened_for_scaling() -> None:
+    made = federations.parse(split_text(HELD), "f.toml").job
+    with pytest.raises(ConfigError, match="mean and deviation of columns that one client holds"):
+        job._check_together(dataclasses.replace(made, scale="standard"), "")

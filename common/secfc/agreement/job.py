@@ -277,5 +277,10 @@ def _check_split(job: Job, place: str) -> None:
         )
     if len(job.holders) < 2:
         raise ConfigError(f'{place}split = "columns", but {job.holders[0]} holds all features; leave split out')
+    if job.scale not in ("none", "range"):  # sums over all sites would be one holder's own
+        raise ConfigError(
+            f'{place}scale = "{job.scale}" would tell everybody the mean and deviation of columns that one client holds; with'
+            ' split = "columns" use ranges, or let each holder scale its columns before it takes part'
+        )
     if (job.membership, job.ids) != ("private", "linked"):
         raise ConfigError(f'{place}split = "columns" needs membership = "private" and ids = "linked"; leave both out')
