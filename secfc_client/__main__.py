@@ -19,7 +19,6 @@ from secfc.agreement.policy import TO_NOBODY, Policy
 from secfc.coding import kernels
 from secfc.commands import options
 from secfc.errors import ConfigError, DataError, InvalidInput, NoSuchJob
-from secfc.kmeans import fixedpoint
 from secfc.lock import Lock
 from secfc.logs import say
 from secfc.pki import kit
@@ -143,14 +142,13 @@ def command(
         raise InvalidInput("--report and --no-report contradict each other; leave one out")
     table = _load(data_path, federation, id_column, features)
     data.preflight_output(out, table)
-    values = preparation.scaled(federation.job, table.features)
-    data.check_bounds(table, values, federation.job.bound)
+    rows = data.rows_for(table, federation.job)
     if len(table) > federation.job.max_rows:
         raise DataError(
             f"{data_path}: {len(table)} rows exceed max_rows = {federation.job.max_rows} of federation.toml"
         )
-    rows = fixedpoint.quantise(values, federation.job.bound, federation.job.precision, table.feature_names)
     loaded.pins.remember(state or kit_path / "state")
+    values = preparation.scaled(federation.job, table.features)
     for warning in examine.warnings(values, table.feature_names, federation.job.precision, federation.uploads):
         say(log, warning, level=logging.WARNING)
     store = Store(state or kit_path / "state")

@@ -16,6 +16,7 @@ from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
 from secfc.kmeans import central
 from secfc.kmeans.coins import Coins
+from secfc.kmeans.standard import Unscaled
 from secfc.privacy import identifiers
 from secfc.privacy.identifiers import Ids
 from secfc.protocol.rounds import kind_of
@@ -34,10 +35,24 @@ class Scene:
     def plan(self) -> Plan:
         return plan_of(self.federation)
 
+    @property
+    def pooled(self) -> Rows:
+        """What is clustered."""
+        job, whole = self.federation.job, np.concatenate(self.rows)
+        if not job.standard:
+            return whole
+        every = _unscaled(whole)
+        names = [str(f) for f in range(job.features)]
+        return every.quantised(every.spread(every.moments(), names), names, (job.clip, job.bound, job.precision))
+
+    def brought(self, j: int) -> Rows | Unscaled:
+        """What a client begins with."""
+        return _unscaled(self.rows[j]) if self.federation.job.standard else self.rows[j]
+
     def expected(self, coins: Coins, ids: Sequence[Ids] | None) -> list[Expected]:
         """Central Lloyd of every run from the same coins; with private membership rows are ordered by ID."""
         job = self.federation.job
-        pooled = np.concatenate(self.rows)
+        pooled = self.pooled
         order = np.arange(len(pooled)) if ids is None else identifiers.order(np.concatenate(list(ids)))
         start = coins if job.seed is None else Coins(job.seed.encode())
         kind = kind_of(self.plan)
@@ -61,6 +76,12 @@ class Scene:
         own = [labels[a:b].tolist() for a, b in itertools.pairwise(edges)]
         loss = found.inertia if kind.shows_distances else partition_inertia(pooled[order], found.labels)
         return Expected(own, [one.tolist() for one in found.history], found.converged, loss)
+
+
+def _unscaled(rows: Rows) -> Unscaled:
+    """Columns of quite different sizes."""
+    values = rows * np.geomspace(1e-3, 1e6, rows.shape[1]) + 1e4
+    return Unscaled(values, np.ones(rows.shape[1], bool))
 
 
 @dataclass(frozen=True)
@@ -91,8 +112,8 @@ def relayed(federation: Federation, part: float, chance: random.Random) -> Feder
 
 
 def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
-    """All modes: open, masked, sealed, private membership, liars, centres; sizes, seedings and starts as chance has it.
-    `sealed`: whether rounds are; None: a quarter of them."""
+    """All modes: open, masked, sealed, private membership, liars, centres, standard scaling; sizes, seedings and starts as
+    chance has it. `sealed`: whether rounds are; None: a quarter of them."""
     sealed = chance.random() < 0.25 if sealed is None else sealed
     privacy = chance.choice([1, 1, 1, 2])
     liars = 0 if sealed else chance.choice([0, 0, 0, 1])
@@ -121,6 +142,8 @@ def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
     if chance.random() < 0.3:
         settings["starts"] = chance.choice([1, 2, 3])
         settings["k"] = chance.choice([settings["k"], [2, 3], [3, 1], [4, 2, 3]])
+    if chance.random() < 0.2:
+        settings["scale"] = "standard"
     agreed = relayed(make_federation(clients, **settings), chance.choice([0.0, 0.0, 0.0, 0.5, 1.0]), chance)
     sizes = [chance.choice([0, 1, 3, 4, 6]) for _ in range(clients)]
     sizes[0] += max(max(agreed.job.ks) + 1 - sum(sizes), 0)

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from secfc.agreement.features import SCALES
 from secfc.agreement.federation import SERVER, Federation, Party
 from secfc.agreement.job import Job
 from secfc.agreement.plan import Plan
@@ -31,6 +32,7 @@ from secfc.errors import DataError, InvalidInput, JobFailed, SecfcError, Unavail
 from secfc.kmeans.distances import CodedClusters, Labels
 from secfc.kmeans.lloyd import Clustering, Question, Step
 from secfc.kmeans.runs import Runs
+from secfc.kmeans.standard import Rows, Unscaled
 from secfc.privacy import centers
 from secfc.privacy.centers import Centers
 from secfc.privacy.identifiers import Ids
@@ -46,7 +48,6 @@ from secfc.protocol.server.coordinator import Coordinator
 from secfc.protocol.server.inputs import Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.news import Cursor
 
-Rows = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.int64]
 Uploads = dict[int, Words]
 _LONGEST = 1e6  # virtual seconds: nothing in one process takes that long
@@ -93,7 +94,7 @@ class Memory:
     def __init__(
         self,
         plan: Plan,
-        rows: Sequence[Rows],
+        rows: Sequence[Rows | Unscaled],
         clustering: Callable[[int], Clustering | Runs],
         *,
         clusters: Sequence[int] | None = None,
@@ -101,8 +102,11 @@ class Memory:
         positions: Sequence[Positions] | None = None,
         ids: Sequence[Ids] | None = None,
         seeds: Sequence[bytes] | None = None,
+        clip: float | None = None,
     ) -> None:
-        self.plan, self.federation = plan, _federation(plan, clusters or [plan.wishes.clusters], starts)
+        scale = "standard" if any(isinstance(part, Unscaled) for part in rows) else SCALES[0]
+        job = _job(plan, clusters or [plan.wishes.clusters], starts, scale, clip)
+        self.plan, self.federation = plan, _federation(plan, job)
         self.now = 0.0
         self.server = Coordinator(self.federation, plan, lambda _: None)
         self.server.job.own_runs = self._begin
@@ -226,7 +230,7 @@ class Memory:
 
 def run(
     plan: Plan,
-    rows: Sequence[Rows],
+    rows: Sequence[Rows | Unscaled],
     clustering: Callable[[int], Clustering | Runs],
     *,
     clusters: Sequence[int] | None = None,
@@ -239,8 +243,9 @@ def run(
     seeds: Sequence[bytes] | None = None,
     lie: Callable[[int, Question, Words], Words] | None = None,
     reveal_centers: bool = False,
+    clip: float | None = None,
 ) -> Result:
-    """Cluster the quantised rows of all clients.
+    """Cluster the quantised rows of all clients, or rows that they first scale by mean and deviation, to at most `clip`.
 
     `clustering` makes the server's machine once the number of rows is known: one run, or as many `starts` of each of the
     `clusters` as there are, in that order; the plan is for the largest. `positions[j]` says where client j's rows stand
@@ -258,7 +263,9 @@ def run(
         raise InvalidInput("ids must hold one ID for each row of each client")
     parts, places = _checked(plan, rows, positions)
     placed = None if plan.private else places
-    memory = Memory(plan, parts, clustering, clusters=clusters, starts=starts, positions=placed, ids=ids, seeds=seeds)
+    memory = Memory(
+        plan, parts, clustering, clusters=clusters, starts=starts, positions=placed, ids=ids, seeds=seeds, clip=clip
+    )
     watch = _Watch(memory, choose, observe, tap, lie)
     memory.run()
     outcome = memory.server.snapshot(memory.now).outcome
@@ -357,9 +364,9 @@ def _opened_centers(memory: Memory, labels: Labels, k: int) -> Centers:
 # --- who takes part --------------------------------------------------------------------------------------------------------
 
 
-def _federation(plan: Plan, clusters: Sequence[int], starts: int) -> Federation:
+def _job(plan: Plan, clusters: Sequence[int], starts: int, scale: str, clip: float | None) -> Job:
     wishes = plan.wishes
-    job = Job(
+    return Job(
         k=clusters[0],
         other_k=tuple(clusters[1:]),
         starts=starts,
@@ -371,7 +378,13 @@ def _federation(plan: Plan, clusters: Sequence[int], starts: int) -> Federation:
         segments=plan.segments,
         membership=wishes.membership,
         max_rounds=1 << 30,
+        scale=scale,
+        clip=clip,
     )
+
+
+def _federation(plan: Plan, job: Job) -> Federation:
+    wishes = plan.wishes
     names = [f"client-{j + 1}" for j in range(wishes.clients)]
     server, *clients = (Party(name, "memory:1", "memory:1") for name in (SERVER, *names))
     return Federation(
@@ -390,7 +403,7 @@ def _site(
     federation: Federation,
     plan: Plan,
     name: str,
-    rows: Rows,
+    rows: Rows | Unscaled,
     secrets: Secrets,
     ids: Callable[[bytes], Ids] | None,
     places: Sequence[Positions] | None,
@@ -415,12 +428,14 @@ def _site(
 
 
 def _checked(
-    plan: Plan, rows: Sequence[Rows], positions: Sequence[Positions] | None
-) -> tuple[list[Rows], list[Positions]]:
+    plan: Plan, rows: Sequence[Rows | Unscaled], positions: Sequence[Positions] | None
+) -> tuple[list[Rows | Unscaled], list[Positions]]:
     if len(rows) != plan.wishes.clients:
         raise InvalidInput(f"{plan.wishes.clients} clients were planned, rows of {len(rows)} were given")
-    parts = [np.asarray(part) for part in rows]
+    parts = [part if isinstance(part, Unscaled) else np.asarray(part) for part in rows]
     for j, part in enumerate(parts):
+        if isinstance(part, Unscaled):
+            continue
         if part.ndim != 2 or part.shape[1] != plan.wishes.features or part.dtype.kind != "i":
             raise DataError(f"client {j + 1} must bring whole-number rows of {plan.wishes.features} features")
         if part.size and (part.max() > plan.eta or part.min() < -plan.eta):

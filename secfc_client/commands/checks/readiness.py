@@ -127,6 +127,7 @@ def _data(federation: Federation, data: Data) -> list[Verdict]:
             feature_names=names,
             agreed=federation.job.agreed,
             missing=federation.job.missing,
+            scale=federation.job.scale,
             id_column=data.id_column,
             chosen=data.chosen,
         )
@@ -143,9 +144,8 @@ def _data(federation: Federation, data: Data) -> list[Verdict]:
         what = (
             f"{found[0]} carries {100 * found[1]:.1f} % of the variance of these rows, so clusters follow it; agree on"
         )
-        results.append(
-            Verdict("data scale", WARN, f'{what} ranges (scale = "range" in federation.toml), or rescale it')
-        )
+        cure = 'ranges (scale = "range" in federation.toml) or on scale = "standard"'
+        results.append(Verdict("data scale", WARN, f"{what} {cure}"))
     try:
         reader.check_bounds(table, values, federation.job.bound)
         results.append(Verdict("data bounds", OK, f"every value is within ±{federation.job.bound:g}"))
