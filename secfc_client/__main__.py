@@ -20,7 +20,7 @@ from secfc.agreement.policy import TO_NOBODY, Policy
 from secfc.coding import kernels
 from secfc.commands import options
 from secfc.errors import ConfigError, DataError, InvalidInput, NoSuchJob
-from secfc.kmeans import fixedpoint
+from secfc.kmeans.standard import Unscaled
 from secfc.lock import Lock
 from secfc.logs import say
 from secfc.pki import kit
@@ -137,16 +137,17 @@ def command(
     made = plan.of(federation)
     paths = data_path, out, centers_path, profile_path, report_path
     files = None if _only_helps(federation, name, paths) else _files(federation.job, no_report, *paths)
-    table = data.none() if files is None else _load(files, federation.job.of(name), id_column, features)
-    values = preparation.scaled(federation.job.of(name), table.features)
-    data.check_bounds(table, values, federation.job.bound)
+    own = federation.job.of(name)
+    table = data.none() if files is None else _load(files, own, id_column, features)
+    rows = data.rows_for(table, own)
+    if not isinstance(rows, Unscaled):
+        rows = preparation.widened(federation.job, name, rows)
     if len(table) > federation.job.max_rows:
         raise DataError(
             f"{data_path}: {len(table)} rows exceed max_rows = {federation.job.max_rows} of federation.toml"
         )
-    own = fixedpoint.quantise(values, federation.job.bound, federation.job.precision, table.feature_names)
-    rows = preparation.widened(federation.job, name, own)
     loaded.pins.remember(state or kit_path / "state")
+    values = preparation.scaled(own, table.features)
     for warning in examine.warnings(values, table.feature_names, federation.job.precision, federation.uploads):
         say(log, warning, level=logging.WARNING)
     store = Store(state or kit_path / "state")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from secfc import textfile
 from secfc.agreement.plan import Plan
 from secfc.agreement.policy import TO_NOBODY, Policy
 from secfc.errors import ConfigError
+from secfc.kmeans.standard import Rows, Unscaled
 from secfc.logs import say
 from secfc.pki import kit
 from secfc.pki.kit import Kit
@@ -55,7 +55,7 @@ class SiteJob:
     plan: Plan
     rules: Policy
     table: Table
-    rows: npt.NDArray[np.int64]  # quantised
+    rows: Rows | Unscaled  # quantised, or to be scaled once all sites have met
     ids: Callable[[bytes], Ids] | None
     store: Store
     files: Files | None  # None: this client only helps others
@@ -66,8 +66,9 @@ class SiteJob:
 
     @property
     def keeps_shares(self) -> bool:
-        """Whether what we hold may serve the next job; slots are another order of rows in every job."""
-        return self.rules.keep_shares and not self.plan.private
+        """Whether what we hold may serve the next job; slots are another order of rows in every job, and
+        another scale makes other rows."""
+        return self.rules.keep_shares and not self.plan.private and not isinstance(self.rows, Unscaled)
 
     def prepare(self, *, new: bool = False) -> tuple[Participant, SiteDisk]:
         """A machine with the secrets kept here, or with fresh ones, and where it keeps things. `new`: with fresh ones,

@@ -27,7 +27,7 @@ class SiteView:
     """Draws views of one site's table; the profile only where labels have changed."""
 
     def __init__(self, table: Table) -> None:
-        self._table = table
+        self._table, self._features = table, table.filled
         self._step = max(1, -(-len(table) // PROFILED_ROWS))
         self._profiled: tuple[Labels, ProfileView] | None = None
 
@@ -73,7 +73,7 @@ class SiteView:
             return None
         if self._profiled is None or not np.array_equal(self._profiled[0], labels):
             chosen = np.flatnonzero(now.taken)[:: self._step]
-            clusters, sizes, means = means_by_cluster(self._table.features[chosen], labels[chosen])
+            clusters, sizes, means = means_by_cluster(self._features[chosen], labels[chosen])
             rounded = tuple(tuple(float(f"{value:.5g}") for value in row) for row in means)
             count = len(chosen)
             names = self._table.feature_names

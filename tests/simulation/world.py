@@ -200,7 +200,7 @@ class World:
             federation=scene.federation,
             plan=scene.plan,
             name=name,
-            rows=scene.rows[j],
+            rows=scene.brought(j),
             secrets=secrets,
             guard=guard,
             verify=verifier(scene.federation),

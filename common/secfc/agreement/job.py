@@ -15,7 +15,7 @@ from pathlib import Path
 
 from secfc.agreement import features as agreements
 from secfc.agreement import toml
-from secfc.agreement.features import MISSING, SCALES, Feature
+from secfc.agreement.features import CLIP, MISSING, SCALES, Feature
 from secfc.errors import ConfigError
 from secfc.kmeans.candidates import MOST_CANDIDATES
 from secfc.kmeans.indices import CHOICES
@@ -38,6 +38,7 @@ KEYS = (
         "k",
         "features",
         "scale",
+        "clip",
         "missing",
         "bound",
         "precision",
@@ -66,6 +67,7 @@ class Job:
     feature_names: tuple[str, ...] | None = None  # of these columns
     agreed: tuple[Feature, ...] = ()  # what is said about each feature, if the file says more than names
     scale: str = SCALES[0]
+    clip: float | None = None  # with standard scaling: values further from the mean, in deviations, are taken as so far
     missing: str = MISSING[0]  # what becomes of rows with missing values
     max_rounds: int = MOST_ROUNDS  # of Lloyd
     seeding: str = SEEDINGS[0]
@@ -112,16 +114,26 @@ class Job:
     @property
     def spread(self) -> tuple[tuple[float, float], ...]:
         """(shift, unit) of every column: x is clustered as (x − shift) / unit. Empty if nothing is scaled."""
-        if self.scale == SCALES[0]:
+        if self.scale != "range":
             return ()
         return tuple(one.spread(self.scale) for one in self.agreed for _ in one.columns)
+
+    @property
+    def standard(self) -> bool:
+        """Whether columns are scaled by their mean and deviation over all sites, which no file can say."""
+        return self.scale == "standard"
+
+    @property
+    def numeric(self) -> tuple[bool, ...]:
+        """Of every column, whether it holds numbers and not the zeros and ones of a category."""
+        return tuple(not one.levels for one in self.agreed for _ in one.columns) or (True,) * self.features
 
     def digest(self) -> bytes:
         """SHA-256 of the content: spacing, comments and key order (but that of features) do not matter. What a job of one
         run, or one that says no more than names about its features, has nothing to say about is left out."""
         fields = dataclasses.asdict(self)
         silent: dict[str, object] = {"other_k": (), "starts": 1, "choose": CHOICES[0]}
-        silent |= {"agreed": (), "scale": SCALES[0], "missing": MISSING[0], "split": SPLITS[0]}
+        silent |= {"agreed": (), "scale": SCALES[0], "clip": None, "missing": MISSING[0], "split": SPLITS[0]}
         fields["agreed"] = tuple({key: v for key, v in one.items() if key != "holder" or v} for one in fields["agreed"])
         for name, plain in silent.items():
             if fields[name] == plain:
@@ -141,7 +153,8 @@ def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Jo
     table = toml.Table(raw, where, place, KEYS)
     features, feature_names, agreed = _features(table)
     scale, max_rows = _scale(table, agreed), table.integer("max_rows", 1)
-    bound = table.positive("bound") if "bound" in raw else _bound(table, scale, agreed)
+    clip = _clip(table, scale)
+    bound = table.positive("bound") if "bound" in raw else clip or _bound(table, scale, agreed)
     precision = table.integer("precision", -60, 60) if "precision" in raw else _precision(bound, max_rows, features)
     k, *other_k = _clusters(table)
     columns = table.choice("split", SPLITS) == "columns"  # which implies private membership and linked IDs
@@ -154,7 +167,8 @@ def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Jo
         feature_names=feature_names,
         agreed=agreed,
         scale=scale,
-        missing=_missing(table, agreed),
+        clip=clip,
+        missing=_missing(table, scale, agreed),
         bound=bound,
         precision=precision,
         max_rows=max_rows,
@@ -217,10 +231,24 @@ def _scale(table: toml.Table, agreed: tuple[Feature, ...]) -> str:
     return scale
 
 
-def _missing(table: toml.Table, agreed: tuple[Feature, ...]) -> str:
+def _clip(table: toml.Table, scale: str) -> float | None:
+    """In deviations; without one, a value beyond a bound that the file sets is an error."""
+    if "clip" in table.raw:
+        clip = table.positive("clip")
+        if scale != "standard":
+            table.fail("clip", 'is in deviations and needs scale = "standard"; leave it out')
+        if clip < 1:
+            table.fail("clip", f"must be at least 1, not {clip:g}")
+        return clip
+    return CLIP if scale == "standard" and "bound" not in table.raw else None
+
+
+def _missing(table: toml.Table, scale: str, agreed: tuple[Feature, ...]) -> str:
     missing = table.choice("missing", MISSING)
-    if missing == "mean" and not (agreed and all(one.range or one.levels for one in agreed)):
-        table.fail("missing", '"mean" needs a range for every feature, whose middle stands for what is missing')
+    ranges = bool(agreed) and all(one.range or one.levels for one in agreed)
+    if missing == "mean" and not ranges and scale != "standard":
+        what = '"mean" needs a range for every feature, whose middle stands for what is missing, or scale = "standard"'
+        table.fail("missing", what)
     return missing
 
 
@@ -229,7 +257,10 @@ def _bound(table: toml.Table, scale: str, agreed: tuple[Feature, ...]) -> float:
     largest = [one.largest(scale) for one in agreed]
     known = [value for value in largest if value is not None]
     if not known or len(known) < len(largest):
-        table.fail("bound", "is missing; add the largest |x| there can be, or give every feature a range")
+        what = (
+            'is missing; add the largest |x| there can be, give every feature a range, or agree on scale = "standard"'
+        )
+        table.fail("bound", f"{what} (all sites then learn each feature's mean and deviation over all of them)")
     return max(known)
 
 
@@ -246,6 +277,13 @@ def _check_together(job: Job, place: str) -> None:
         raise ConfigError(
             f"{place}{len(job.ks)} values of k with {job.starts} starts each make {len(job.runs)} runs, and {MOST_RUNS} are"
             " possible; lower starts"
+        )
+    if job.standard and not any(job.numeric):
+        raise ConfigError(f'{place}scale = "standard" is for numbers, and every feature has levels; leave scale out')
+    least = max(job.clip or 1.0, 1.0)
+    if job.standard and job.bound < least:
+        raise ConfigError(
+            f"{place}bound = {job.bound:g} is in deviations here and must be at least {least:g}; leave it out"
         )
     if job.choose != CHOICES[0] and not job.other_k:
         raise ConfigError(f'{place}choose = "{job.choose}" needs several k, as in k = [2, 3, 4]; leave choose out')

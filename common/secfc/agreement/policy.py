@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from secfc.agreement import toml
+from secfc.agreement.features import SCALES
 from secfc.agreement.federation import Federation
 from secfc.agreement.job import SMALLEST, Job
 from secfc.agreement.uploads import UPLOADS
@@ -34,6 +35,7 @@ class Policy:
     centers_smallest: int = SMALLEST  # rows of a cluster, beside those of the t sites with most, to open its centre
     committee: tuple[str, ...] = ()  # who may compare in sealed rounds; nobody named: anybody
     keep_shares: bool = False  # whether what we hold may serve another job
+    scales: tuple[str, ...] = SCALES  # how columns may be scaled
 
     def describe(self) -> str:
         """The rules that differ from the defaults, as one line."""
@@ -74,7 +76,8 @@ def parse(text: str, where: str) -> Policy:
     table = toml.Table(raw, where, "", KEYS)
     return Policy(
         least_privacy=table.integer("least_privacy", 0, default=Policy.least_privacy),
-        uploads=_uploads(table),
+        uploads=_some(table, "uploads", UPLOADS),
+        scales=_some(table, "scales", SCALES),
         max_requests=table.integer("max_requests", 1) if "max_requests" in raw else None,
         max_directions=table.integer("max_directions", 0) if "max_directions" in raw else None,
         max_assignments=table.integer("max_assignments", 1) if "max_assignments" in raw else None,
@@ -100,6 +103,8 @@ def complaints(policy: Policy, federation: Federation) -> list[str]:
         found.append(f"least_privacy = {policy.least_privacy}, but privacy = {f.privacy}")
     if f.uploads not in policy.uploads:
         found.append(f"uploads = {_toml(policy.uploads)}, but uploads = {_toml(f.uploads)}")
+    if f.job.scale not in policy.scales:
+        found.append(f"scales = {_toml(policy.scales)}, but scale = {_toml(f.job.scale)}")
     if seeding_requests(f.job, f.job.k) and policy.smallest_cluster > 1:
         floor = f"smallest_cluster = {policy.smallest_cluster}, but seeding = {_toml(f.job.seeding)}"
         found.append(f'{floor} asks for distances to single rows; it needs 1, or agree on seeding = "random"')
@@ -137,13 +142,14 @@ def assignments_given(job: Job, k: int, requests: int) -> int:
     return max(requests - first + 1, 0)
 
 
-def _uploads(table: toml.Table) -> tuple[str, ...]:
-    if "uploads" not in table.raw:
-        return Policy.uploads
-    kinds = table.strings("uploads")
-    if not kinds or not set(kinds) <= set(UPLOADS):
-        table.fail("uploads", f"must list one or more of {', '.join(UPLOADS)}")
-    return kinds
+def _some(table: toml.Table, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """One or more of what is known; all of them if the file does not say."""
+    if key not in table.raw:
+        return known
+    chosen = table.strings(key)
+    if not chosen or not set(chosen) <= set(known):
+        table.fail(key, f"must list one or more of {', '.join(known)}")
+    return chosen
 
 
 def _toml(value: object) -> str:

@@ -35,6 +35,7 @@ class Member:
     connected: bool = False
     seen: float = 0.0  # when it last came, went or sent something
     agreed: messages.Agreed | None = None
+    scaled: bytes = b""  # the digest of what it has added up
     held: messages.Held | None = None
     coin: bytes = b""
     done: bool = False
@@ -74,6 +75,7 @@ class ServerJob:
     members: dict[str, Member]
     starts: int = 1  # processes of the server that this job has had
     liars: tuple[str, ...] = ()  # found and left out: they get assignments and labels, and are asked nothing
+    scale: bytes = b""  # names the mean and deviation of every feature that all clients have, once they do
     verified: bool = False  # whether all shares were found to fit together
     carried: tuple[bytes, Leakage] | None = None  # what these share sets have told before
     own_runs: Callable[[int], Runs] | None = None  # of so many rows, if not the job's; in one process

@@ -2,7 +2,7 @@
 "use strict";
 
 const SILENCE = 2500; // ms without a word after which the connection counts as lost
-const PHASES = ["joining", "agreeing", "union", "sharing", "checking", "rounds", "finished"];
+const PHASES = ["joining", "agreeing", "scaling", "union", "sharing", "checking", "rounds", "finished"];
 const PARTS = ["compute", "transport", "waiting", "decode"];
 const $ = (id) => document.getElementById(id);
 const number = (value, digits = 6) => value === null || value === undefined ? "–" : Number(value.toPrecision(digits)).toLocaleString("en");
@@ -112,7 +112,7 @@ function now(view) {
   $("who").textContent = view.role === "server" ? "as the server sees it" : `as ${view.name} sees it`;
   document.title = `${view.phase} · ${view.federation}`;
   const at = PHASES.indexOf(view.phase);
-  $("phases").replaceChildren(...PHASES.filter((name) => name !== "union" || name in view.phase_seconds || view.phase === name).map((name) => {
+  $("phases").replaceChildren(...PHASES.filter((name) => !["scaling", "union"].includes(name) || name in view.phase_seconds || view.phase === name).map((name) => {
     const seconds = view.phase_seconds[name], here = name === view.phase;
     const one = element("li", seconds === undefined ? name : `${name} ${number(seconds, 3)} s`);
     one.className = here ? "here" : at > PHASES.indexOf(name) || seconds !== undefined ? "past" : "";

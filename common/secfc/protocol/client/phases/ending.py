@@ -160,8 +160,9 @@ class Ending(Holds):
         except (JobFailed, PeerError) as error:
             out.say(str(error), level=30)
         else:
-            names = self.desk.site.columns or [f"x{f + 1}" for f in range(self.desk.site.federation.job.features)]
-            out.put("centers", opened.table(names, self.desk.site.federation.job.spread).encode())
+            site, scaled = self.desk.site, self.met.scaled
+            spread = scaled.spread if scaled is not None else site.federation.job.spread
+            out.put("centers", opened.table(site.feature_names, spread).encode())
         out.put("centers-done")
         self.desk.outbox.cancel(lambda send: isinstance(send.message, Parcel) and send.message.kind is Kind.CENTERS)
         return self._goodbye(now)

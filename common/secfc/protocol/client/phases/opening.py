@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from secfc.errors import JobFailed, Malformed, WrongSender
+from secfc.kmeans.standard import Unscaled
 from secfc.privacy import confirming, keys
 from secfc.protocol import messages, start
 from secfc.protocol.client.phases.base import ClientPhase, Seated
+from secfc.protocol.client.phases.scaling import Measuring
 from secfc.protocol.client.phases.sharing import begin_sharing
 from secfc.protocol.client.phases.union import Union
-from secfc.protocol.client.site import Met, Site
+from secfc.protocol.client.site import Desk, Met, Site
 from secfc.protocol.effects import Effects
 from secfc.protocol.messages import Phase
 
@@ -58,6 +60,11 @@ def check_roster(site: Site, members: tuple[messages.Introduction, ...]) -> None
         raise Malformed(f"the roster has {total} rows in all, beyond what the job allows")
 
 
+def _aligned(desk: Desk, now: float, met: Met) -> ClientPhase:
+    """What follows when our rows are ready to be shared."""
+    return Union(desk, now, met) if desk.site.plan.private else begin_sharing(desk, now, met, None)
+
+
 class Agreeing(Seated):
     """Everybody's signature under the session arrives, and everybody's proof that its key is its own."""
 
@@ -80,7 +87,9 @@ class Agreeing(Seated):
         self._check(event)
         desk, site = self.desk, self.desk.site
         desk.keep_past(desk.past.of(self.session), out)
-        return Union(desk, now, self.met) if site.plan.private else begin_sharing(desk, now, self.met, None)
+        if isinstance(site.rows, Unscaled):
+            return Measuring(desk, now, self.met, site.rows, _aligned)
+        return _aligned(desk, now, self.met)
 
     def _check(self, event: messages.Agreements) -> None:
         site, met = self.desk.site, self.met
