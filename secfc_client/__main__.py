@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from secfc import __version__, exits, logs
-from secfc.agreement import plan, policy
+from secfc.agreement import policy
 from secfc.agreement.federation import LINK_KEY, SERVER, Federation
 from secfc.agreement.job import AUDIENCES
 from secfc.agreement.policy import TO_NOBODY, Policy
@@ -28,7 +28,7 @@ from secfc.protocol.client.phases.base import Ended
 from secfc.protocol.messages import Phase
 from secfc.web import opening
 from secfc.web.door import Door
-from secfc_client import data, examine, naming, profile, report
+from secfc_client import data, examine, keptclusters, naming, profile, report
 from secfc_client.datasets import preparation
 from secfc_client.driver import ClientDriver
 from secfc_client.job import Files, SiteJob
@@ -79,6 +79,12 @@ log = logging.getLogger("secfc.client")
     "--publish-ids", is_flag=True, help="Like --write-ids, and tell the server at the end which rows are ours."
 )
 @click.option("--all-k", is_flag=True, help="If the job tries several k: write one more column for each of the others.")
+@click.option(
+    "--assign-from",
+    metavar="NAME",
+    help="Only assign the rows of --data to the clusters of an earlier job, kept here under this name (secfc clusters; last:"
+    " the newest), in place of the kit's job; all parties say the same.",
+)
 @options.state
 @click.option("--new", is_flag=True, help="Give up the unfinished job that is kept here, and begin a new one.")
 @click.option(
@@ -106,6 +112,7 @@ def command(
     write_ids: bool,
     publish_ids: bool,
     all_k: bool,
+    assign_from: str | None,
     state: Path | None,
     new: bool,
     again: bool,
@@ -126,10 +133,10 @@ def command(
         raise ConfigError(f"{kit_path} is the server's kit; secfc-client needs a client's")
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
+    loaded, made, kept = keptclusters.prepared(loaded, state or kit_path / "state", assign_from)
     federation = loaded.federation
     rules = _rules(kit_path, policy_path, require_policy, open_centers)
     policy.check(rules, federation)
-    made = plan.of(federation)
     data.preflight_output(out)
     target = centers_path or out.with_name("centers.csv")
     if federation.job.centers != TO_NOBODY:
@@ -142,6 +149,8 @@ def command(
     elif report_path is not None:
         raise InvalidInput("--report and --no-report contradict each other; leave one out")
     table = _load(data_path, federation, id_column, features)
+    if kept is not None:
+        keptclusters.check_features(kept, table.feature_names)
     data.preflight_output(out, table)
     values = preparation.scaled(federation.job, table.features)
     data.check_bounds(table, values, federation.job.bound)
@@ -162,7 +171,7 @@ def command(
         raise InvalidInput("nobody dials this client (it has no address, or relay is only); leave out --bind")
     address = (bind or federation.client(loaded.party_name).bind) if federation.dialled(loaded.party_name) else ""
     files = Files(data_path, out, target, about, told)
-    job = SiteJob(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids, all_k)
+    job = SiteJob(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids, all_k, kept)
     if again and (new or publish_ids):
         raise InvalidInput("--again only writes the labels again; leave out --new and --publish-ids")
     if again:

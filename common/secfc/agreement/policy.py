@@ -34,6 +34,7 @@ class Policy:
     centers_smallest: int = SMALLEST  # rows of a cluster, beside those of the t sites with most, to open its centre
     committee: tuple[str, ...] = ()  # who may compare in sealed rounds; nobody named: anybody
     keep_shares: bool = False  # whether what we hold may serve another job
+    keep_clusters: bool = False  # whether shares of the final clusters' sums may be kept, to assign rows later
 
     def describe(self) -> str:
         """The rules that differ from the defaults, as one line."""
@@ -83,6 +84,7 @@ def parse(text: str, where: str) -> Policy:
         centers_smallest=table.integer("centers_smallest", 1, default=Policy.centers_smallest),
         committee=table.strings("committee") if "committee" in raw else (),
         keep_shares=table.flag("keep_shares", Policy.keep_shares),
+        keep_clusters=table.flag("keep_clusters", Policy.keep_clusters),
     )
 
 

@@ -16,6 +16,7 @@ from secfc.agreement.plan import Plan
 from secfc.coding import summing
 from secfc.coding.sharing import ShareSet
 from secfc.errors import Unavailable, WrongSender
+from secfc.kmeans.distances import Frozen
 from secfc.privacy import identifiers
 from secfc.privacy.identifiers import Ids
 from secfc.protocol import messages, start
@@ -79,6 +80,7 @@ class Site:
     publishes: bool = False
     places: tuple[npt.NDArray[np.int64], ...] | None = None  # of all rows, if not by roster; in one process only
     any_start: bool = False  # whether the server may begin anywhere; in one process only
+    frozen: Frozen | None = None  # what we kept of an earlier job's clusters, if rows are only assigned to those
 
     @property
     def index(self) -> int:
@@ -98,6 +100,12 @@ class Site:
         job, so with private membership they cannot."""
         return self.guard.policy.keep_shares and not self.plan.private
 
+    @property
+    def keeps_clusters(self) -> bool:
+        """Whether shares of sums over our rows may be kept, here and by all others, to assign rows later. With private
+        membership nobody can count whose rows are in a cluster, so there they may not."""
+        return self.guard.policy.keep_clusters and not self.plan.private and not self.plan.frozen
+
     def introduction(self) -> messages.Introduction:
         """Our signed statement. With private membership nobody learns how many rows we bring."""
         secrets = self.secrets
@@ -111,6 +119,7 @@ class Site:
             self.certificate,
             keeps=self.keeps,
             features=self.features,
+            keeps_clusters=self.keeps_clusters,
         )
         signature = self.sign(bare.statement(self.federation.agreed()))
         return messages.Introduction(**{**vars(bare), "signature": signature})
