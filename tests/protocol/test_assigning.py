@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from secfc.agreement import job as jobs
 from secfc.agreement.federation import SERVER
-from secfc.agreement.policy import Policy
+from secfc.agreement.policy import Policy, complaints
 from secfc.errors import ConfigError, Malformed, OutOfTurn, PlanError, Refused
 from secfc.kmeans.frozen import FrozenClusters
 from secfc.privacy.leakage import Tally
@@ -40,11 +42,11 @@ def kept(job: Bench) -> dict[str, KeptClusters]:
     return {name: KeptClusters.from_bytes(job.disks[name]["clusters"]) for name in job.clients}
 
 
-def assigning(job: Bench, rows: list[Rows], policies: dict[str, Policy] | None = None) -> Bench:
+def assigning(job: Bench, rows: list[Rows], policies: dict[str, Policy] | None = None, **options: Any) -> Bench:
     """The job that assigns rows to what another one found."""
     clusters = kept(job)
     federation = clusters["c0"].public.federation(job.federation)
-    return Bench(federation, rows, seed=1, policies=policies, clusters=clusters)
+    return Bench(federation, rows, seed=1, policies=policies, clusters=clusters, **options)
 
 
 def nearest(job: Bench, rows: list[Rows]) -> list[int]:
@@ -83,6 +85,16 @@ def test_a_party_that_restarts_in_the_middle_goes_on(kind: str, party: str) -> N
     later.restart(party)
     later.until(lambda: later.over)
     assert later.labels() == nearest(job, rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_any_order_and_over_links_that_break(kind: str) -> None:
+    job = finished(deal(29, [8] * 5), uploads=kind)
+    for seed in range(2):
+        rows = deal(30 + seed, [2, 0, 5, 1, 1])
+        later = assigning(job, rows, chance=random.Random(seed), mishap=0.02)
+        later.finish()
+        assert later.labels() == nearest(job, rows)
 
 
 def test_only_new_rows_are_shared_and_nothing_but_sums_is_kept() -> None:
@@ -291,6 +303,39 @@ def test_jobs_that_do_not_fit_the_clusters_are_told_so_in_one_line() -> None:
         one.job(agreed, "c1")
     with pytest.raises(PlanError, match="max_rows of at least"):
         one.job(replace(agreed, job=replace(what, max_rows=44)), "c0")
+
+
+NAME = "0123456789abcdef" * 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (f'from = "{NAME}"', r"from: needs kind = \"assign\""),
+        ('kind = "assign"', "from: is missing"),
+        ('kind = "assign"\nfrom = "../zz"', "from: must be 32 hexadecimal digits"),
+        (f'kind = "assign"\nfrom = "{NAME}"\nstarts = 3', "starts: has no meaning"),
+        (f'kind = "assign"\nfrom = "{NAME}"\ncenters = "clients"', "centers: has no meaning"),
+        (f'kind = "assign"\nfrom = "{NAME}"\nk = [2, 3]', "k: must be one number"),
+        ('kind = "guess"', "kind: must be one of cluster, assign"),
+    ],
+)
+def test_a_job_file_that_cannot_be_meant(lines: str, words: str) -> None:
+    text = lines + ("" if "k = " in lines else "\nk = 3") + "\nfeatures = 3\nbound = 8.0\nmax_rows = 90"
+    with pytest.raises(ConfigError, match=words) as raised:
+        jobs.parse(text, "job.toml")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_job_file_that_assigns_is_the_job_that_follows_from_the_one_before() -> None:
+    common = "k = 3\nfeatures = 3\nbound = 8.0\nprecision = 4\nmax_rows = 90\n"
+    made = jobs.parse(f'kind = "assign"\nfrom = "{NAME}"\n' + common, "job.toml")
+    assert (
+        jobs.parse(jobs.dumps(made), "again") == made == jobs.parse(common + "starts = 9", "before").assigning(NAME, 3)
+    )
+    assert made.digest() != replace(made, source=NAME[::-1]).digest()
+    federation = replace(make_federation(5, uploads="sealed"), job=made)
+    assert not complaints(Policy(max_requests=1, max_assignments=1), federation)
 
 
 def test_nobody_brings_a_row() -> None:
