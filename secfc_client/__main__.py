@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import click
 from secfc import __version__, exits, logs
 from secfc.agreement import policy
 from secfc.agreement.federation import LINK_KEY, SERVER, Federation
-from secfc.agreement.job import AUDIENCES
+from secfc.agreement.job import AUDIENCES, Job
 from secfc.agreement.policy import TO_NOBODY, Policy
 from secfc.coding import kernels
 from secfc.commands import options
@@ -40,10 +41,14 @@ log = logging.getLogger("secfc.client")
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @options.path("--kit", "kit_path", required=True, help="This client's kit folder.")
-@options.path("--data", "data_path", required=True, help="Rows: CSV, Parquet or Arrow.")
-@options.path("--out", required=True, help="Where to write the rows with their cluster.")
+@options.path("--data", "data_path", help="Rows: CSV, Parquet or Arrow. Not for a helper, which holds no column.")
+@options.path("--out", help="Where to write the rows with their cluster. Not for a helper.")
 @click.option(
-    "--id", "id_column", help="Column that names rows: kept in the output, not clustered, never sent as it is."
+    "--id",
+    "id_column",
+    envvar="SECFC_ID",
+    show_envvar=True,
+    help="Column that names rows: kept in the output, not clustered, never sent as it is.",
 )
 @options.path(
     "--centers",
@@ -97,8 +102,8 @@ log = logging.getLogger("secfc.client")
 @click.version_option(__version__, prog_name="secfc-client")
 def command(
     kit_path: Path,
-    data_path: Path,
-    out: Path,
+    data_path: Path | None,
+    out: Path | None,
     centers_path: Path | None,
     profile_path: Path | None,
     report_path: Path | None,
@@ -134,46 +139,41 @@ def command(
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
     loaded, made, kept = keptclusters.prepared(loaded, state or kit_path / "state", assign_from)
-    federation = loaded.federation
+    federation, name = loaded.federation, loaded.party_name
     rules = _rules(kit_path, policy_path, require_policy, open_centers)
     policy.check(rules, federation)
-    data.preflight_output(out)
-    target = centers_path or out.with_name("centers.csv")
-    if federation.job.centers != TO_NOBODY:
-        data.preflight_centers(target, out)
-    about = profile_path or profile.beside(out)
-    profile.preflight(about, out, target, data_path)
-    told = None if no_report else report_path or report.beside(out)
-    if told is not None:
-        report.preflight(told, out, target, about, data_path)
-    elif report_path is not None:
-        raise InvalidInput("--report and --no-report contradict each other; leave one out")
-    table = _load(data_path, federation, id_column, features)
+    paths = data_path, out, centers_path, profile_path, report_path
+    files = None if _only_helps(federation, name, paths) else _files(federation.job, no_report, *paths)
+    table = data.none() if files is None else _load(files, federation.job.of(name), id_column, features)
     if kept is not None:
         keptclusters.check_features(kept, table.feature_names)
-    data.preflight_output(out, table)
-    values = preparation.scaled(federation.job, table.features)
+    values = preparation.scaled(federation.job.of(name), table.features)
     data.check_bounds(table, values, federation.job.bound)
     if len(table) > federation.job.max_rows:
         raise DataError(
             f"{data_path}: {len(table)} rows exceed max_rows = {federation.job.max_rows} of federation.toml"
         )
-    rows = fixedpoint.quantise(values, federation.job.bound, federation.job.precision, table.feature_names)
+    own = fixedpoint.quantise(values, federation.job.bound, federation.job.precision, table.feature_names)
+    rows = preparation.widened(federation.job, name, own)
     loaded.pins.remember(state or kit_path / "state")
     for warning in examine.warnings(values, table.feature_names, federation.job.precision, federation.uploads):
         say(log, warning, level=logging.WARNING)
     store = Store(state or kit_path / "state")
     if (write_ids or publish_ids) and not made.private:
         raise InvalidInput('rows have IDs only where membership = "private"; leave out --write-ids and --publish-ids')
-    ids = naming.linked_ids(table, link_key or kit_path / LINK_KEY) if federation.job.ids == "linked" else None
+    if publish_ids and federation.holders:
+        raise InvalidInput("every holder has every row, so there is nothing to publish; leave out --publish-ids")
+    linked = federation.job.ids == "linked" and files is not None
+    ids = naming.linked_ids(table, link_key or kit_path / LINK_KEY) if linked else None
 
-    if bind and not federation.dialled(loaded.party_name):
+    if bind and not federation.dialled(name):
         raise InvalidInput("nobody dials this client (it has no address, or relay is only); leave out --bind")
-    address = (bind or federation.client(loaded.party_name).bind) if federation.dialled(loaded.party_name) else ""
-    files = Files(data_path, out, target, about, told)
+    address = (bind or federation.client(name).bind) if federation.dialled(name) else ""
     job = SiteJob(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids, all_k, kept)
     if again and (new or publish_ids):
         raise InvalidInput("--again only writes the labels again; leave out --new and --publish-ids")
+    if again and files is None:
+        raise InvalidInput("a client that holds no column has no labels to write; leave out --again")
     if again:
         job.write_again()
         return 0
@@ -197,8 +197,49 @@ def _rules(kit_path: Path, chosen: Path | None, required: bool, open_centers: st
     return rules
 
 
-def _load(path: Path, federation: Federation, id_column: str | None, features: str | None) -> data.Table:
-    table = data.of_job(path, federation.job, id_column, features)
+def _only_helps(federation: Federation, name: str, paths: Sequence[Path | None]) -> bool:
+    """Whether this client holds no column; then it has no files either."""
+    whom = ", ".join(federation.holders)
+    if not federation.helps(name):
+        return False
+    if any(paths):
+        raise InvalidInput(
+            f"{name} holds no feature of federation.toml, so it only computes for {whom}; leave out --data, --out and other"
+            " files"
+        )
+    say(log, "this client holds no column and only computes for others", holders=federation.holders)
+    return True
+
+
+def _files(
+    job: Job,
+    no_report: bool,
+    rows: Path | None,
+    out: Path | None,
+    centers: Path | None,
+    about: Path | None,
+    told: Path | None,
+) -> Files:
+    """Where results go. Fails now, not after a long job, if they could not be written."""
+    if rows is None or out is None:
+        raise InvalidInput("--data FILE with this client's rows and --out FILE for their clusters are needed")
+    data.preflight_output(out)
+    target = centers or out.with_name("centers.csv")
+    if job.centers != TO_NOBODY:
+        data.preflight_centers(target, out)
+    about = about or profile.beside(out)
+    profile.preflight(about, out, target, rows)
+    if no_report and told is not None:
+        raise InvalidInput("--report and --no-report contradict each other; leave one out")
+    told = None if no_report else told or report.beside(out)
+    if told is not None:
+        report.preflight(told, out, target, about, rows)
+    return Files(rows, out, target, about, told)
+
+
+def _load(files: Files, job: Job, id_column: str | None, features: str | None) -> data.Table:
+    table = data.of_job(files.rows, job, id_column, features)
+    data.preflight_output(files.labels, table)
     if table.dropped:
         say(log, "rows with missing values take no part", level=logging.WARNING, rows=table.dropped, of=len(table.rows))
     say(log, "features", columns=table.feature_names)  # to be compared, should another site's differ
@@ -229,7 +270,7 @@ async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door
         raise ended.error
     if not ended.untold:  # last of all: until the server knows, the same command must be able to go on
         job.store.finish(keep=job.keeps_shares)
-    if leaving:
+    if leaving and job.files is not None:
         say(log, "the labels were written before; the job is over", file=job.files.labels)
     return 0
 

@@ -15,7 +15,8 @@ from secfc.errors import InvalidInput, JobFailed
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.distances import UNASSIGNED, Labels
 from secfc.kmeans.indices import Indices
-from secfc.kmeans.lloyd import Answer, Clustering, Progress, Question, Sizes, Step
+from secfc.kmeans.lloyd import Answer, Clustering, Progress, Question, Step
+from secfc.kmeans.nearest import Sizes
 
 
 class Assigning(Clustering):

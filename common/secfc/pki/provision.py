@@ -6,6 +6,7 @@ of which each certificate holds exactly one. All keys are P-256 with SHA-256: ev
     OUT/ca/       ca.pem  ca.key  roster.json                   the authority; keep it offline after this
     OUT/<party>/  federation.toml  ca.pem  cert.pem  key.pem  roster.json    for "server" and each client
     OUT/<client>/link.key                                       with ids = "linked": one secret, the same for all clients
+                                                                (where columns are split, for those that hold some)
 
 roster.json says which certificates are in force (`signedroster`); it is signed by the authority and the same everywhere.
 
@@ -85,7 +86,7 @@ def provision(
         for folder in ("ca", *(party.name for party in parties)):
             write_public(out / folder / signedroster.FILE, content)
         if federation.job.ids == "linked":
-            write_link_keys([out / client.name for client in federation.clients])
+            write_link_keys([out / name for name in federation.holders or federation.roster])
     except OSError as error:
         complaint = f"{error.filename or out}: cannot be written ({error.strerror})"
         raise ConfigError(f"{complaint}; delete what is in {out} and provision again") from error

@@ -14,7 +14,7 @@ from secfc.agreement.plan import Plan
 from secfc.agreement.policy import assignments_given, seeding_requests
 from secfc.errors import Malformed, OutOfTurn
 from secfc.kmeans.distances import UNASSIGNED, Labels
-from secfc.kmeans.lloyd import Sizes
+from secfc.kmeans.nearest import Sizes
 from secfc.kmeans.seeding import chosen_rows
 from secfc.privacy.leakage import Tally
 from secfc.protocol.messages import RoundRequest

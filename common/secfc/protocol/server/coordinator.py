@@ -42,7 +42,7 @@ from secfc.protocol.effects import Arrived, Effects, Started, Tick, Worked
 from secfc.protocol.messages import Phase, line
 from secfc.protocol.parcels import Parcel
 from secfc.protocol.server import records
-from secfc.protocol.server.asking import Attempt
+from secfc.protocol.server.attempt import Attempt
 from secfc.protocol.server.inputs import CalledOff, Followed, Input, Joined, Reported, Unfollowed
 from secfc.protocol.server.job import Deadlines, Member, ServerJob
 from secfc.protocol.server.news import Cursor, news, waiting

@@ -81,9 +81,9 @@ class Ending(Holds):
 
     def _write(self, now: float, out: Effects) -> ClientPhase | None:
         kept, job = self.desk.kept, self.session + self._digest
-        own = self.table.own
-        others = {k: labels[own] for k, labels in self._others.items()}
-        out.put("labels", self.session + labels_value(self._labels[own], self._ids, others))
+        own = self.table.labels
+        others = {k: own(labels) for k, labels in self._others.items()}
+        out.put("labels", self.session + labels_value(own(self._labels), self._ids, others))
         if "written" not in kept:
             if self._opens:
                 out.put("no-centers")  # an earlier job's centres are not this one's

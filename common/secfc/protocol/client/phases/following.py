@@ -15,7 +15,7 @@ from secfc.errors import InvalidInput, Malformed, OutOfTurn, SecfcError, WrongSe
 from secfc.kmeans import assignments
 from secfc.kmeans.assignments import Assignments
 from secfc.kmeans.coins import Coins
-from secfc.kmeans.distances import UNASSIGNED
+from secfc.kmeans.distances import UNASSIGNED, Labels
 from secfc.kmeans.indices import CHOICES
 from secfc.privacy import masks
 from secfc.protocol import messages, parcels, start
@@ -44,10 +44,14 @@ class JobTable:
     """All rows of the job as they are known here."""
 
     coded: CodedRows = field(repr=False)
-    own: npt.NDArray[np.int64] = field(repr=False)  # where our rows stand among all
+    own: npt.NDArray[np.int64] = field(repr=False)  # where our rows stand among all; -1: nowhere, if a holder lacks it
     stage: Stage
     confirmed: Confirmed | None = None
     held: bool = False
+
+    def labels(self, everybody: Labels) -> Labels:
+        """Those of our rows; -1 for one that takes no part."""
+        return np.where(self.own >= 0, everybody[self.own], -1).astype(everybody.dtype)
 
 
 class Published:

@@ -141,7 +141,10 @@ class Rounds(Follows):
         return self._exchange[1].begin
 
     def answered(self, request: RoundRequest, made: Sequence[Outgoing], seconds: float, now: float) -> None:
-        self._post((request.number, request.attempt), made, seconds, now)
+        name = (request.number, request.attempt)
+        if self._exchange is None or self._exchange[0] != name:
+            return  # what is held back belongs to a newer attempt, which is not admitted yet
+        self._post(name, made, seconds, now)
         held_back, self._held_back = self._held_back, []
         for one in held_back:
             self._post(one.name[1], one.result, one.seconds, now)

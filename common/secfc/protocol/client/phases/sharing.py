@@ -39,6 +39,9 @@ class Sharing(Follows):
         for member in self.met.members:  # shares kept from an earlier job, whose owner does not let them serve another
             if self.desk.resumed and not (site.keeps and member.keeps):
                 out.put(f"this-job-only/{member.name}")
+        if site.federation.holders and not site.federation.helps(site.name):
+            outside = int((self.table.own < 0).sum())
+            out.say("rows are those that all holders have", rows=self.table.coded.rows, ours_outside=outside)
         self.desk.deliver(self.table.stage.begin(self.desk.resumed, out), now)
         return None
 

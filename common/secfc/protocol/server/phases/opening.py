@@ -108,7 +108,7 @@ class Union(Begun):
 
     def __init__(self, job: ServerJob, now: float, before: JobPhase) -> None:
         super().__init__(job, now, before)
-        self._union = self.union = UnionSums(job.plan, job.meet().session)
+        self._union = self.union = UnionSums(job.plan, job.meet().session, len(job.federation.holders))
 
     def sink(self, sender: str, parcel: Parcel) -> Sink | None:
         union = self._union
