@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from secfc import __version__, exits, logs
-from secfc.agreement import plan, policy
+from secfc.agreement import policy
 from secfc.agreement.federation import LINK_KEY, SERVER, Federation
 from secfc.agreement.job import AUDIENCES, Job
 from secfc.agreement.policy import TO_NOBODY, Policy
@@ -29,7 +29,7 @@ from secfc.protocol.client.phases.base import Ended
 from secfc.protocol.messages import Phase
 from secfc.web import opening
 from secfc.web.door import Door
-from secfc_client import data, examine, naming, profile, report
+from secfc_client import data, examine, keptclusters, naming, profile, report
 from secfc_client.datasets import preparation
 from secfc_client.driver import ClientDriver
 from secfc_client.job import Files, SiteJob
@@ -84,6 +84,12 @@ log = logging.getLogger("secfc.client")
     "--publish-ids", is_flag=True, help="Like --write-ids, and tell the server at the end which rows are ours."
 )
 @click.option("--all-k", is_flag=True, help="If the job tries several k: write one more column for each of the others.")
+@click.option(
+    "--assign-from",
+    metavar="NAME",
+    help="Only assign the rows of --data to the clusters of an earlier job, kept here under this name (secfc clusters; last:"
+    " the newest), in place of the kit's job; all parties say the same.",
+)
 @options.state
 @click.option("--new", is_flag=True, help="Give up the unfinished job that is kept here, and begin a new one.")
 @click.option(
@@ -111,6 +117,7 @@ def command(
     write_ids: bool,
     publish_ids: bool,
     all_k: bool,
+    assign_from: str | None,
     state: Path | None,
     new: bool,
     again: bool,
@@ -131,14 +138,16 @@ def command(
         raise ConfigError(f"{kit_path} is the server's kit; secfc-client needs a client's")
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
+    loaded, made, kept = keptclusters.prepared(loaded, state or kit_path / "state", assign_from)
     federation, name = loaded.federation, loaded.party_name
     rules = _rules(kit_path, policy_path, require_policy, open_centers)
     policy.check(rules, federation)
-    made = plan.of(federation)
     paths = data_path, out, centers_path, profile_path, report_path
     files = None if _only_helps(federation, name, paths) else _files(federation.job, no_report, *paths)
     own = federation.job.of(name)
     table = data.none() if files is None else _load(files, own, id_column, features)
+    if kept is not None:
+        keptclusters.check_features(kept, table.feature_names)
     rows = data.rows_for(table, own)
     if not isinstance(rows, Unscaled):
         rows = preparation.widened(federation.job, name, rows)
@@ -161,7 +170,7 @@ def command(
     if bind and not federation.dialled(name):
         raise InvalidInput("nobody dials this client (it has no address, or relay is only); leave out --bind")
     address = (bind or federation.client(name).bind) if federation.dialled(name) else ""
-    job = SiteJob(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids, all_k)
+    job = SiteJob(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids, all_k, kept)
     if again and (new or publish_ids):
         raise InvalidInput("--again only writes the labels again; leave out --new and --publish-ids")
     if again and files is None:

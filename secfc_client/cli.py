@@ -28,6 +28,7 @@ COMMANDS = {  # in the order of the help; each in the module of its name, as a c
     "health": "secfc.commands",
     "status": "secfc.commands",
     "budget": "secfc_client.commands",
+    "clusters": "secfc_client.commands",
     "report": "secfc_client.commands",
     "demo": "secfc_client.commands",
 }
@@ -72,7 +73,8 @@ def group() -> None:
     `secfc sign` and `secfc accept` (the same without any key leaving its site), `secfc describe` (what a file's columns
     are), `secfc check` (before a site starts),
     `secfc-server` and `secfc-client` (the job), `secfc status` (its progress), `secfc budget` (what a site's rows have
-    given away), `secfc report` (a finished job as one HTML file), `secfc revoke` (a stolen certificate).
+    given away), `secfc clusters` (what it keeps so that new rows can be assigned later), `secfc report` (a finished job as
+    one HTML file), `secfc revoke` (a stolen certificate).
     """
 
 

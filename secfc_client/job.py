@@ -7,7 +7,9 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +25,13 @@ from secfc.pki.kit import Kit
 from secfc.privacy import identifiers
 from secfc.privacy.identifiers import ID_BYTES, Ids
 from secfc.privacy.leakage import Tally
+from secfc.protocol.client import freezing
+from secfc.protocol.client.freezing import KeptClusters
 from secfc.protocol.client.guard import Guard
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.site import Site
 from secfc.protocol.effects import Drop, Put
-from secfc_client import budget, data, keptlabels, naming, profile, report
+from secfc_client import budget, data, keptclusters, keptlabels, naming, profile, report
 from secfc_client.data import Table
 from secfc_client.keptlabels import KeptLabels
 from secfc_client.store import Store
@@ -63,6 +67,7 @@ class SiteJob:
     write_ids: bool
     publish_ids: bool
     all_k: bool = False  # write the labels of every k
+    clusters: KeptClusters | None = None  # those that rows are only assigned to, if they are an earlier job's
 
     @property
     def keeps_shares(self) -> bool:
@@ -79,8 +84,9 @@ class SiteJob:
         secrets = store.secrets(naming.subject(federation.agreed(), self.table), self.rows, new=new)
         kept = store.kept()
         guard = Guard(federation, self.plan, self.rules, kept.get("given", b""))
-        account = self._account()
-        guard.charge(account.before(store.holder, guard.tally))
+        accounts = self._accounts()
+        spent = [account.before(store.holder, guard.tally) for account in accounts]
+        guard.charge(reduce(or_, spent))
         site = Site(
             federation=federation,
             plan=self.plan,
@@ -97,16 +103,27 @@ class SiteJob:
             columns=() if federation.holders else self.table.feature_names,
             patience=self.wait,
             publishes=self.publish_ids,
+            frozen=None if self.clusters is None else self.clusters.frozen(self.plan.field),
         )
         leaving = self._only_goodbye_left(kept)
         participant = Participant(site, kept=kept, resumed=store.resumed, leaving=leaving, now=time.monotonic())
-        return participant, SiteDisk(self, account)
+        return participant, SiteDisk(self, accounts)
 
-    def _account(self) -> budget.Account:
-        key = budget.key_of(self.table.feature_names, self.table.features)
+    @property
+    def account(self) -> str:
+        """Names our rows in the budget."""
+        return budget.key_of(self.table.feature_names, self.table.features)
+
+    def _accounts(self) -> list[budget.Account]:
+        """Of our rows, and if they are assigned to clusters of other rows of ours, of those."""
         file = self.files.rows.name if self.files is not None else ""
         entry = budget.Entry(0, "", len(self.table), len(self.table.feature_names), file)
-        return budget.Account(self.store.folder, key, entry)
+        entries = {self.account: entry}
+        if self.clusters is not None:
+            gone = f"clusters {self.clusters.public.name}"  # should a person have removed the entry
+            older = replace(entry, rows=0, file=gone)
+            entries = {self.clusters.rows: budget.read(self.store.folder).get(self.clusters.rows, older)} | entries
+        return [budget.Account(self.store.folder, key, new) for key, new in entries.items()]
 
     def _only_goodbye_left(self, kept: dict[str, bytes]) -> tuple[bytes, Ids | None] | None:
         """An earlier process wrote the labels: whether all that is left is to tell the server so, and publish IDs. Labels
@@ -141,8 +158,7 @@ class SiteJob:
             self._report(files.report, table, kept)
 
     def _report(self, path: Path, table: Table, kept: KeptLabels) -> None:
-        key = budget.key_of(self.table.feature_names, self.table.features)
-        given = budget.read(self.store.folder).get(key)
+        given = budget.read(self.store.folder).get(self.account)
         text = report.report(self.kit.federation, self.kit.party_name, kept.session, table, kept.labels, given)
         report.write(path, text)
         say(log, "report written", file=path)
@@ -167,8 +183,8 @@ class SiteJob:
 class SiteDisk:
     """Where the machine's values go: the state folder, the budget, and the files that the user asked for."""
 
-    def __init__(self, job: SiteJob, account: budget.Account) -> None:
-        self._job, self._account = job, account
+    def __init__(self, job: SiteJob, accounts: Sequence[budget.Account]) -> None:
+        self._job, self._accounts = job, accounts
 
     def get(self, key: str) -> bytes | None:
         return self._job.store.get(key)
@@ -184,7 +200,11 @@ class SiteDisk:
                 case Put("no-centers") if self._job.files is not None:
                     textfile.remove(self._job.files.centers, _CURE)
                 case Put("tally", value):
-                    self._account.spend(Tally.from_bytes(bytes(value)))
+                    for account in self._accounts:
+                        account.spend(Tally.from_bytes(bytes(value)))
+                case Put("clusters", value):
+                    kept = freezing.with_rows(bytes(value), self._job.account, time.time())
+                    keptclusters.keep(self._job.store.folder, kept)
                 case _:
                     self._job.store.put([one])
 

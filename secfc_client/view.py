@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 import numpy as np
 
 from secfc.agreement.federation import SERVER
@@ -37,7 +39,8 @@ class SiteView:
     def of(self, now: Snapshot) -> View:
         site, job = now.site, now.site.federation.job
         seeding = max(seeding_requests(job, k) for k in job.ks)
-        course = [RequestView(n, "seed" if n <= seeding else "lloyd", moved) for n, moved in now.course.items()]
+        later = "assign" if site.plan.frozen else "lloyd"
+        course = [RequestView(n, "seed" if n <= seeding else later, moved) for n, moved in now.course.items()]
         clusters = job.runs[now.run]
         labels = now.labels[now.taken] if now.labels is not None and now.taken is not None else None
         assigned = labels is not None and bool((labels >= 0).all())  # not while seeding
@@ -101,7 +104,8 @@ def _runs(now: Snapshot) -> tuple[RunView, ...]:
     if now.found is None:
         return ()
     k = now.site.federation.job.runs[now.run]
-    return (RunView(k, now.run % now.site.federation.job.starts, now.found.rounds, True, now.found.inertia, True),)
+    loss = None if isnan(now.found.inertia) else now.found.inertia  # sealed uploads tell none of new rows
+    return (RunView(k, now.run % now.site.federation.job.starts, now.found.rounds, True, loss, True),)
 
 
 def _given(now: Snapshot) -> tuple[GivenView, ...]:

@@ -15,7 +15,6 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from secfc import __version__, exits, logs, textfile
-from secfc.agreement import plan
 from secfc.agreement.federation import SERVER
 from secfc.agreement.uploads import DEFAULT, MEANING
 from secfc.coding import kernels
@@ -37,7 +36,7 @@ from secfc.protocol.server.snapshot import Snapshot
 from secfc.v1 import secfc_pb2, secfc_pb2_grpc
 from secfc.web import opening
 from secfc.web.door import Door
-from secfc_server import progress, result, view
+from secfc_server import clusters, progress, result, view
 from secfc_server.journal import Journal
 from secfc_server.relay import Relay
 from secfc_server.service import Service
@@ -51,6 +50,12 @@ LATE_SECONDS = 10.0  # after a failure, for clients that are just coming back: t
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @options.path("--kit", "kit_path", required=True, help="The server's kit folder.")
 @options.path("--out", help="Folder for result.json; default: the kit.")
+@click.option(
+    "--assign-from",
+    metavar="NAME",
+    help="Only assign new rows to the clusters of an earlier job of this name (result.json; last: the newest), in place of"
+    " the kit's job; all parties say the same.",
+)
 @options.state
 @click.option("--new", is_flag=True, help="Forget an earlier job, finished or not, and begin a new one.")
 @options.bind
@@ -65,6 +70,7 @@ LATE_SECONDS = 10.0  # after a failure, for clients that are just coming back: t
 def command(
     kit_path: Path,
     out: Path | None,
+    assign_from: str | None,
     state: Path | None,
     new: bool,
     bind: str | None,
@@ -87,7 +93,8 @@ def command(
         raise ConfigError(f"{kit_path} is the kit of {loaded.party_name}; secfc-server needs the server's")
     if min(join_timeout, share_timeout, round_timeout) <= 0:
         raise InvalidInput("timeouts must be positive numbers of seconds")
-    made = plan.of(loaded.federation)
+    state = state or kit_path / "state"
+    loaded, made = clusters.prepared(loaded, state, assign_from)
     folder = out or kit_path
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; create it or choose another --out")
@@ -96,7 +103,6 @@ def command(
     # before anybody is waited for: compiling holds up every other thread
     kernels.warm()
     deadlines = replace(Deadlines(), join=join_timeout, share=share_timeout, round=round_timeout)
-    state = state or kit_path / "state"
     lock = Lock(state, "secfc-server")  # before anything there is looked at, let alone removed
     if loaded.federation.uploads != DEFAULT:
         say(log, MEANING[loaded.federation.uploads], level=logging.WARNING)
@@ -106,7 +112,9 @@ def command(
     now = time.monotonic()
     verify = kit.verifier(loaded)
     coordinator = Coordinator(loaded.federation, made, verify, kept=journal.kept(), deadlines=deadlines, now=now)
-    job = _Job(loaded, coordinator, journal, folder, bind or loaded.federation.server.bind, log_format, quiet, door)
+    job = _Job(
+        loaded, coordinator, journal, folder, state, bind or loaded.federation.server.bind, log_format, quiet, door
+    )
     code = asyncio.run(job.run(reflect))
     lock.release()
     if as_json:
@@ -146,6 +154,7 @@ class _Job:
         coordinator: Coordinator,
         journal: Journal,
         folder: Path,
+        state: Path,
         bind: str,
         log_format: str,
         quiet: bool,
@@ -153,7 +162,7 @@ class _Job:
     ) -> None:
         self._door = door
         self._kit, self._coordinator, self._folder, self._bind = loaded, coordinator, folder, bind
-        self._journal = journal
+        self._journal, self._state = journal, state
         self._style = (log_format, quiet)
         self._started = time.monotonic()
 
@@ -161,7 +170,9 @@ class _Job:
         return self._coordinator.snapshot(time.monotonic())
 
     def described(self) -> dict[str, object]:
-        return result.describe(self._seen(), time.monotonic() - self._started)
+        ending = self._coordinator.ending
+        found = ending.clusters if ending is not None else None
+        return result.describe(self._seen(), time.monotonic() - self._started, found.name if found else None)
 
     async def run(self, reflect: bool) -> int:
         driver = Driver(self._coordinator, self._journal, log, look=lambda: service.notify())  # noqa: PLW0108 - made next
@@ -213,6 +224,9 @@ class _Job:
                     return await self._stop(driver, stopped.result())
             monitor.look(self._seen(), driver.now())
         self._save()
+        if self._coordinator.ending is not None and (found := self._coordinator.ending.clusters) is not None:
+            clusters.remember(self._state, found)
+            say(log, "new rows can be assigned to these clusters later", clusters=found.name)
         if self._coordinator.phase is Phase.FINISHED:
             await self._wait_for_labels(driver, stopped)
             monitor.look(self._seen(), driver.now())

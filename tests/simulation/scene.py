@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -17,20 +17,24 @@ from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
 from secfc.kmeans import central
 from secfc.kmeans.coins import Coins
+from secfc.kmeans.distances import Frozen
 from secfc.kmeans.standard import Unscaled
 from secfc.privacy import identifiers
 from secfc.privacy.identifiers import Ids
+from secfc.protocol.client.freezing import KeptClusters
 from secfc.protocol.rounds import kind_of
 from tests.parties import Rows, deal, make_federation, plan_of
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A federation and its rows. `liars` send wrong distances."""
+    """A federation and its rows. `liars` send wrong distances. `clusters`: what each client kept of an earlier job's, if rows
+    are only assigned to those."""
 
     federation: Federation
     rows: tuple[Rows, ...]
     liars: tuple[str, ...] = ()
+    clusters: Mapping[str, KeptClusters] | None = None
     names: tuple[tuple[str, ...], ...] = ()  # of every client's rows, where columns are split and rows linked
 
     def linked(self, client: str, session: bytes) -> Ids:
@@ -39,7 +43,11 @@ class Scene:
 
     @property
     def plan(self) -> Plan:
-        return plan_of(self.federation)
+        made = plan_of(self.federation)
+        return made if self.clusters is None else next(iter(self.clusters.values())).public.plan(self.federation)
+
+    def frozen(self, name: str) -> Frozen | None:
+        return None if self.clusters is None else self.clusters[name].frozen(self.plan.field)
 
     @property
     def pooled(self) -> Rows:

@@ -150,7 +150,7 @@ def test_missing_key_is_named(key: str) -> None:
             "zzzzzz = 1",
             "unknown key 'zzzzzz'; known keys are name, privacy, dropouts, liars, uploads, relay, job,",
         ),
-        ("k = 3", "zzzzzz = 1", "[job] unknown key 'zzzzzz'; known keys are k, features,"),
+        ("k = 3", "zzzzzz = 1", "[job] unknown key 'zzzzzz'; known keys are kind, from, k, features,"),
         ("k = 3", "k = 3\nmax_row = 1", "[job] unknown key 'max_row'; did you mean \"max_rows\"?"),
         ("k = 3", 'k = 3\nids = "linked"', 'ids = "linked" needs membership = "private"'),
         ("bound = 8.0", "bound = nan", "bound: must be a finite number above 0, not nan"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from secfc.errors import ConfigError
 from secfc.kmeans.candidates import MOST_CANDIDATES
 from secfc.kmeans.indices import CHOICES
 
+CLUSTER, ASSIGN = KINDS = ("cluster", "assign")  # find clusters, or assign new rows to those of an earlier job
 SEEDINGS = ("k-means++", "random", "separation")
 MEMBERSHIPS = ("public", "private")
 IDS = ("fresh", "linked")
@@ -34,6 +36,8 @@ FIELD_BITS = 84  # of four lanes
 LEAST_BITS = 10
 
 KEYS = (
+    "kind",
+    "from",
     *(
         "k",
         "features",
@@ -50,6 +54,8 @@ KEYS = (
     ),
     *("candidates", "segments", "membership", "ids", "split", "centers", "centers_smallest", "seed"),
 )
+_OF_ASSIGNING = ("kind", "from", "k", "features", "scale", "missing", "bound", "precision", "max_rows", "segments")
+_CLUSTERS_NAME = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,8 @@ class Job:
     centers: str = AUDIENCES[0]  # who may see the final centres: nobody, the clients, or the server as well
     centers_smallest: int = SMALLEST  # rows of a cluster, beside those of the t sites with most, to open its centre
     seed: str | None = None  # fixes the start, to repeat a run; without it the clients toss coins
+    kind: str = CLUSTER
+    source: str = ""  # `from` in the file: names the clusters that rows are assigned to (`secfc.agreement.clusters`)
     split: str = SPLITS[0]
 
     @property
@@ -128,12 +136,24 @@ class Job:
         """Of every column, whether it holds numbers and not the zeros and ones of a category."""
         return tuple(not one.levels for one in self.agreed for _ in one.columns) or (True,) * self.features
 
+    def measures(self) -> bytes:
+        """SHA-256 of how values become whole numbers: rows of jobs that differ in it cannot be compared."""
+        names = ("features", "feature_names", "agreed", "scale", "bound", "precision")
+        fields = {name: value for name, value in dataclasses.asdict(self).items() if name in names}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")).digest()
+
+    def assigning(self, source: str, k: int) -> Job:
+        """The job that assigns new rows, measured alike, to the k clusters of that name, which one like this has found."""
+        kept = ("features", "feature_names", "agreed", "scale", "missing", "bound", "precision", "max_rows", "segments")
+        return Job(k=k, starts=1, seeding="random", kind=ASSIGN, source=source, **{n: getattr(self, n) for n in kept})
+
     def digest(self) -> bytes:
         """SHA-256 of the content: spacing, comments and key order (but that of features) do not matter. What a job of one
         run, or one that says no more than names about its features, has nothing to say about is left out."""
         fields = dataclasses.asdict(self)
         silent: dict[str, object] = {"other_k": (), "starts": 1, "choose": CHOICES[0]}
         silent |= {"agreed": (), "scale": SCALES[0], "clip": None, "missing": MISSING[0], "split": SPLITS[0]}
+        silent |= {"kind": CLUSTER, "source": ""}
         fields["agreed"] = tuple({key: v for key, v in one.items() if key != "holder" or v} for one in fields["agreed"])
         for name, plain in silent.items():
             if fields[name] == plain:
@@ -151,6 +171,7 @@ def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Jo
     """Validate a job file's text, or a table that was read before; `where` and `place` name file and table in errors."""
     raw = toml.read_toml(source, where) if isinstance(source, str) else source
     table = toml.Table(raw, where, place, KEYS)
+    kind, source = _kind(table)
     features, feature_names, agreed = _features(table)
     scale, max_rows = _scale(table, agreed), table.integer("max_rows", 1)
     clip = _clip(table, scale)
@@ -183,6 +204,8 @@ def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Jo
         centers_smallest=table.integer("centers_smallest", 1, default=SMALLEST),
         seed=table.words("seed") if "seed" in raw else None,
     )
+    if kind == ASSIGN:
+        return job.assigning(source, job.k)
     _check_together(job, f"{where}: {place}")
     return job
 
@@ -192,7 +215,28 @@ def dumps(job: Job) -> str:
     agreed = {one.name: one.plain() for one in job.agreed}
     fields = dataclasses.asdict(job) | {"features": agreed or job.feature_names or job.features}
     fields["k"] = job.ks if job.other_k else job.k
-    return "\n".join(toml.lines(fields, KEYS)) + "\n"
+    fields["from"] = job.source
+    keys = _OF_ASSIGNING if job.kind == ASSIGN else [key for key in KEYS if key not in ("kind", "from")]
+    return "\n".join(toml.lines(fields, keys)) + "\n"
+
+
+def _kind(table: toml.Table) -> tuple[str, str]:
+    """What kind of job it is, and the clusters that rows are assigned to, if they are."""
+    kind = table.choice("kind", KINDS)
+    if kind == CLUSTER:
+        if "from" in table.raw:
+            table.fail("from", f'needs kind = "{ASSIGN}"; add it, or leave from out')
+        return kind, ""
+    if useless := [key for key in table.raw if key not in _OF_ASSIGNING]:
+        table.fail(useless[0], f'has no meaning with kind = "{ASSIGN}", whose clusters are found; leave it out')
+    if isinstance(table.get("k"), list):
+        table.fail("k", f'must be one number with kind = "{ASSIGN}": that of the clusters of the job it is from')
+    if table.get("scale") == "standard":
+        table.fail("scale", f'cannot be "standard" with kind = "{ASSIGN}": new rows have another mean and deviation')
+    source = table.text("from")
+    if not _CLUSTERS_NAME.fullmatch(source):
+        table.fail("from", "must be 32 hexadecimal digits, the name of clusters that secfc clusters shows")
+    return kind, source
 
 
 def _clusters(table: toml.Table) -> tuple[int, ...]:

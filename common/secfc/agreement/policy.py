@@ -13,7 +13,7 @@ from pathlib import Path
 from secfc.agreement import toml
 from secfc.agreement.features import SCALES
 from secfc.agreement.federation import Federation
-from secfc.agreement.job import SMALLEST, Job
+from secfc.agreement.job import ASSIGN, SMALLEST, Job
 from secfc.agreement.uploads import UPLOADS
 from secfc.errors import ConfigError
 
@@ -36,6 +36,7 @@ class Policy:
     committee: tuple[str, ...] = ()  # who may compare in sealed rounds; nobody named: anybody
     keep_shares: bool = False  # whether what we hold may serve another job
     scales: tuple[str, ...] = SCALES  # how columns may be scaled
+    keep_clusters: bool = False  # whether shares of the final clusters' sums may be kept, to assign rows later
 
     def describe(self) -> str:
         """The rules that differ from the defaults, as one line."""
@@ -86,6 +87,7 @@ def parse(text: str, where: str) -> Policy:
         centers_smallest=table.integer("centers_smallest", 1, default=Policy.centers_smallest),
         committee=table.strings("committee") if "committee" in raw else (),
         keep_shares=table.flag("keep_shares", Policy.keep_shares),
+        keep_clusters=table.flag("keep_clusters", Policy.keep_clusters),
     )
 
 
@@ -109,10 +111,11 @@ def complaints(policy: Policy, federation: Federation) -> list[str]:
         floor = f"smallest_cluster = {policy.smallest_cluster}, but seeding = {_toml(f.job.seeding)}"
         found.append(f'{floor} asks for distances to single rows; it needs 1, or agree on seeding = "random"')
     sealed = f.uploads == "sealed"  # shows no distances, and asks for the inertia at the end
-    least = [seeding_requests(f.job, k) + 1 + sealed for k in f.job.runs]
+    measured = sealed and f.job.kind != ASSIGN
+    least = [seeding_requests(f.job, k) + 1 + measured for k in f.job.runs]
     if policy.max_requests is not None and policy.max_requests < sum(least):
         found.append(f"max_requests = {policy.max_requests}, but the shortest job makes {sum(least)} requests")
-    assignments = sum(assignments_given(f.job, k, n - sealed) for k, n in zip(f.job.runs, least, strict=True))
+    assignments = sum(assignments_given(f.job, k, n - measured) for k, n in zip(f.job.runs, least, strict=True))
     if policy.max_assignments is not None and policy.max_assignments < assignments:
         found.append(
             f"max_assignments = {policy.max_assignments}, but the shortest job gives away {assignments} of them"

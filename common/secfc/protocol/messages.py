@@ -48,6 +48,7 @@ class Introduction:
     signature: bytes = field(repr=False, default=b"")
     keeps: bool = False  # whether those who hold its shares may keep them for another job
     features: bytes = b""  # see `feature_digest`
+    keeps_clusters: bool = False  # whether everybody may keep its share of the final clusters' sums, for later rows
 
     def statement(self, federation_digest: bytes) -> bytes:
         """What is signed. The first part keeps it apart from anything else the key may sign."""
@@ -60,7 +61,7 @@ class Introduction:
             self.x25519,
             self.nonce,
             self.commitment,
-            b"%d" % self.keeps,
+            b"%d" % (self.keeps + 2 * self.keeps_clusters),
             self.features,
         )
 

@@ -147,7 +147,7 @@ class Received(_message.Message):
     def __init__(self, received: _Optional[int] = ...) -> None: ...
 
 class Introduction(_message.Message):
-    __slots__ = ("name", "rows", "share_set", "x25519", "nonce", "certificate", "signature", "commitment", "features", "keeps")
+    __slots__ = ("name", "rows", "share_set", "x25519", "nonce", "certificate", "signature", "commitment", "features", "keeps", "keeps_clusters")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     SHARE_SET_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +158,7 @@ class Introduction(_message.Message):
     COMMITMENT_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     KEEPS_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_CLUSTERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     rows: int
     share_set: bytes
@@ -168,7 +169,8 @@ class Introduction(_message.Message):
     commitment: bytes
     features: bytes
     keeps: bool
-    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., share_set: _Optional[bytes] = ..., x25519: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., commitment: _Optional[bytes] = ..., features: _Optional[bytes] = ..., keeps: _Optional[bool] = ...) -> None: ...
+    keeps_clusters: bool
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., share_set: _Optional[bytes] = ..., x25519: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., commitment: _Optional[bytes] = ..., features: _Optional[bytes] = ..., keeps: _Optional[bool] = ..., keeps_clusters: _Optional[bool] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ("federation_digest", "instance", "introduction", "begun", "committee")

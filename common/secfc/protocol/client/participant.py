@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -261,7 +262,8 @@ class Participant:
                 out.say(f"round {event.number}", attempt=event.attempt, columns=len(event.columns))
             case messages.Finished():
                 self._found = event
-                out.say("finished", rounds=event.rounds, converged=event.converged, inertia=event.inertia)
+                loss = None if isnan(event.inertia) else event.inertia
+                out.say("finished", rounds=event.rounds, converged=event.converged, inertia=loss)
                 if not event.converged:
                     limit = self.site.federation.job.max_rounds
                     out.say(f"stopped after max_rounds = {limit}; not converged", level=logging.WARNING)

@@ -16,6 +16,7 @@ from secfc.agreement.plan import Plan
 from secfc.coding import summing
 from secfc.coding.sharing import Shares, ShareSet
 from secfc.errors import JobFailed, Unavailable, WrongSender
+from secfc.kmeans.distances import Frozen
 from secfc.kmeans.standard import Rows, Spread, Unscaled
 from secfc.privacy import identifiers
 from secfc.privacy.identifiers import Ids
@@ -80,6 +81,7 @@ class Site:
     publishes: bool = False
     places: tuple[npt.NDArray[np.int64], ...] | None = None  # of all rows, if not by roster; in one process only
     any_start: bool = False  # whether the server may begin anywhere; in one process only
+    frozen: Frozen | None = None  # what we kept of an earlier job's clusters, if rows are only assigned to those
 
     @property
     def index(self) -> int:
@@ -108,6 +110,14 @@ class Site:
         job = self.federation.job
         return self.columns or job.feature_names or tuple(f"x{f + 1}" for f in range(job.features))
 
+    @property
+    def keeps_clusters(self) -> bool:
+        """Whether shares of sums over our rows may be kept, here and by all others, to assign rows later. With private
+        membership nobody can count whose rows are in a cluster, and with standard scaling new rows would be measured
+        otherwise, so there they may not."""
+        comparable = not self.plan.private and not isinstance(self.rows, Unscaled)
+        return self.guard.policy.keep_clusters and comparable and not self.plan.frozen
+
     def introduction(self) -> messages.Introduction:
         """Our signed statement. With private membership nobody learns how many rows we bring."""
         secrets = self.secrets
@@ -121,6 +131,7 @@ class Site:
             self.certificate,
             keeps=self.keeps,
             features=self.features,
+            keeps_clusters=self.keeps_clusters,
         )
         signature = self.sign(bare.statement(self.federation.agreed()))
         return messages.Introduction(**{**vars(bare), "signature": signature})

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
 from secfc.errors import Malformed, OutOfTurn, WrongSender
+from secfc.kmeans.assigning import Assigning
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.runs import Runs
 from secfc.privacy.leakage import Leakage
@@ -127,6 +128,8 @@ class ServerJob:
         what = self.federation.job
         if self.own_runs is not None:
             return self.own_runs(rows)
+        if self.plan.frozen:
+            return Runs([Assigning(rows, self.plan.frozen, coins)])
         return Runs.of(
             rows,
             what.runs,
@@ -136,6 +139,11 @@ class ServerJob:
             candidates=what.candidates,
             choose=what.choose,
         )
+
+    @property
+    def keeps_clusters(self) -> bool:
+        """Whether every client has agreed that shares of the final clusters' sums are kept, to assign rows later."""
+        return all(member.introduction and member.introduction.keeps_clusters for member in self.members.values())
 
     @property
     def comparing(self) -> int:

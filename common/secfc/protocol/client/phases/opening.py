@@ -45,8 +45,10 @@ def check_roster(site: Site, members: tuple[messages.Introduction, ...]) -> None
         raise WrongSender("the roster of the server is not that of federation.toml")
     mine, secrets = members[site.index], site.secrets
     commitment = start.commitment(site.name, secrets.coin)
-    ours = (site.share_set.id, secrets.public, secrets.nonce, commitment, site.keeps, site.features)
-    if (mine.share_set, mine.x25519, mine.nonce, mine.commitment, mine.keeps, mine.features) != ours:
+    promises = (site.keeps, site.keeps_clusters, site.features)
+    ours = (site.share_set.id, secrets.public, secrets.nonce, commitment, *promises)
+    theirs = (mine.share_set, mine.x25519, mine.nonce, mine.commitment, mine.keeps, mine.keeps_clusters, mine.features)
+    if theirs != ours:
         raise WrongSender("the server shows an introduction of ours that we did not make")
     for member in members:
         site.verify(member)
@@ -55,7 +57,7 @@ def check_roster(site: Site, members: tuple[messages.Introduction, ...]) -> None
     if others := [member.name for member in members if member.features != site.features]:
         raise Malformed(messages.other_features(site.name, others))
     total = sum(member.rows for member in members)
-    least, most = (0, 0) if site.plan.private else (max(job.ks), job.max_rows)
+    least, most = (0, 0) if site.plan.private else (1 if site.plan.frozen else max(job.ks), job.max_rows)
     if not least <= total <= most:
         raise Malformed(f"the roster has {total} rows in all, beyond what the job allows")
 

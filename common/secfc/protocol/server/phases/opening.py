@@ -59,7 +59,9 @@ class Joining(JobPhase):
 
     def _met(self, met: Met, now: float) -> JobPhase:
         k = max(self.job.federation.job.ks)
-        if not self.job.plan.private and self.rows < k:
+        if self.job.plan.frozen and not self.rows:
+            return self.fail(JobFailed("no client brings a row, so there is nothing to assign"), now)
+        if not self.job.plan.private and not self.job.plan.frozen and self.rows < k:
             return self.fail(JobFailed(f"{self.rows} rows in all cannot make k = {k} clusters"), now)
         self.met = met
         return Agreeing(self.job, now, self)
