@@ -22,7 +22,7 @@ def main() -> int:
     say("out/server/result.json\n")
     missing, owner = [], OUT.stat()
     kept = [path for path in OUT.glob("*/*") if path.is_dir() and not path.is_symlink()]  # earlier jobs' folders
-    for path in [*OUT.glob("*/result.json"), *OUT.glob("*/labels*.csv"), *kept]:
+    for path in [*OUT.glob("*/result.json"), *OUT.glob("*/labels*"), *kept]:
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
     for j in range(result["clients"]):
         name = f"client-{j + 1}"
