@@ -231,7 +231,7 @@ def _kind(table: toml.Table) -> tuple[str, str]:
         table.fail(useless[0], f'has no meaning with kind = "{ASSIGN}", whose clusters are found; leave it out')
     if isinstance(table.get("k"), list):
         table.fail("k", f'must be one number with kind = "{ASSIGN}": that of the clusters of the job it is from')
-    if table.get("scale") == "standard":
+    if table.raw.get("scale") == "standard":
         table.fail("scale", f'cannot be "standard" with kind = "{ASSIGN}": new rows have another mean and deviation')
     source = table.text("from")
     if not _CLUSTERS_NAME.fullmatch(source):
