@@ -10,40 +10,67 @@ from functools import partial
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from secfc import __version__, exits, logs
-from secfc.agreement import plan, policy
-from secfc.agreement.federation import LINK_KEY, SERVER, Federation
+from secfc.agreement import allowing, plan, policy
+from secfc.agreement.federation import LINK_KEY, SERVER
 from secfc.agreement.job import AUDIENCES
 from secfc.agreement.policy import TO_NOBODY, Policy
 from secfc.coding import kernels
 from secfc.commands import options
-from secfc.errors import ConfigError, DataError, InvalidInput, NoSuchJob
-from secfc.kmeans import fixedpoint
+from secfc.errors import ConfigError, InvalidInput, NoSuchJob
 from secfc.lock import Lock
 from secfc.logs import say
 from secfc.pki import kit
+from secfc.pki.kit import Kit
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.phases.base import Ended
+from secfc.protocol.jobs.node import KEEP_JOBS
 from secfc.protocol.messages import Phase
 from secfc.web import opening
 from secfc.web.door import Door
-from secfc_client import data, examine, naming, profile, report
-from secfc_client.datasets import preparation
+from secfc_client import data, profile, report
 from secfc_client.driver import ClientDriver
 from secfc_client.job import Files, SiteJob
+from secfc_client.offering import Offering, datasets
+from secfc_client.preparing import prepared, table_of
+from secfc_client.standing import JOBS, StandingNode
 from secfc_client.store import Store
 from secfc_client.view import SiteView
 
 log = logging.getLogger("secfc.client")
+_GIVEN = ParameterSource.COMMANDLINE
+_OF_NODES = (  # options that make sense with --dataset
+    *("kit_path", "dataset_files", "out", "id_columns", "keep_jobs", "policy_path", "require_policy"),
+    *("state", "bind", "wait", "log_format", "quiet"),
+)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @options.path("--kit", "kit_path", required=True, help="This client's kit folder.")
-@options.path("--data", "data_path", required=True, help="Rows: CSV, Parquet or Arrow.")
-@options.path("--out", required=True, help="Where to write the rows with their cluster.")
+@options.path("--data", "data_path", help="Rows: CSV, Parquet or Arrow.")
 @click.option(
-    "--id", "id_column", help="Column that names rows: kept in the output, not clustered, never sent as it is."
+    "--dataset",
+    "dataset_files",
+    metavar="NAME=FILE",
+    multiple=True,
+    help="Stay, and offer these rows to submitted jobs under this name. May be repeated.",
+)
+@options.path("--out", help="Where to write the rows with their cluster; with --dataset a folder, by default KIT/jobs.")
+@click.option(
+    "--id",
+    "id_columns",
+    metavar="[NAME=]COLUMN",
+    multiple=True,
+    help="Column that names rows (of that dataset): kept in the output, not clustered, never sent as it is.",
+)
+@click.option(
+    "--keep-jobs",
+    default=KEEP_JOBS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="With --dataset: submitted jobs whose labels are kept; older ones are removed.",
 )
 @options.path(
     "--centers",
@@ -91,14 +118,16 @@ log = logging.getLogger("secfc.client")
 @click.version_option(__version__, prog_name="secfc-client")
 def command(
     kit_path: Path,
-    data_path: Path,
-    out: Path,
+    data_path: Path | None,
+    dataset_files: tuple[str, ...],
+    out: Path | None,
     centers_path: Path | None,
     profile_path: Path | None,
     report_path: Path | None,
     no_report: bool,
     open_centers: str | None,
-    id_column: str | None,
+    id_columns: tuple[str, ...],
+    keep_jobs: int,
     features: str | None,
     policy_path: Path | None,
     require_policy: bool,
@@ -115,18 +144,30 @@ def command(
     log_format: str,
     quiet: bool,
 ) -> int:
-    """Take part in one clustering job with the rows of --data, and write them with their cluster to --out. Rows leave
-    this machine only as shares, from which any t clients learn nothing. With sealed uploads, the default, the server and one
-    committee member together can compute the rows; with masked and open ones the server alone can (docs/privacy.md).
-    Exit codes: 0 done, 2 wrong usage, configuration or data, 3 the server could not be reached or a disk was full, 4
-    the job failed, 130 or 143 stopped by a signal."""
+    """Take part in one clustering job with the rows of --data, and write them with their cluster to --out; or, with
+    --dataset, stay and take part in jobs that are submitted and that this site allows (docs/operations.md, "Jobs"). Rows
+    leave this machine only as shares, from which any t clients learn nothing. With sealed uploads, the default, the server
+    and one committee member together can compute the rows; with masked and open ones the server alone can
+    (docs/privacy.md). Exit codes: 0 done, 2 wrong usage, configuration or data, 3 the server could not be reached or a disk
+    was full, 4 the job failed, 130 or 143 stopped by a signal."""
     logs.configure(log_format, quiet)
     loaded = kit.load(kit_path)
-    if loaded.party_name == SERVER:
-        raise ConfigError(f"{kit_path} is the server's kit; secfc-client needs a client's")
+    if loaded.party_name not in loaded.federation.roster:
+        whose = "the server" if loaded.party_name == SERVER else loaded.party_name
+        raise ConfigError(f"{kit_path} is {whose}'s kit; secfc-client needs a client's")
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
     federation = loaded.federation
+    if dataset_files:
+        rules = _rules(kit_path, policy_path, require_policy, None)
+        offering = Offering(
+            federation, datasets(dataset_files, id_columns), rules, allowing.of_kit(kit_path, policy_path)
+        )
+        return _stay(loaded, offering, state or kit_path / "state", out or kit_path / JOBS, keep_jobs, bind, wait)
+    if data_path is None or out is None:
+        raise InvalidInput(
+            "--data and --out are missing; give both for one job, or --dataset NAME=FILE to stay for many"
+        )
     rules = _rules(kit_path, policy_path, require_policy, open_centers)
     policy.check(rules, federation)
     made = plan.of(federation)
@@ -141,28 +182,19 @@ def command(
         report.preflight(told, out, target, about, data_path)
     elif report_path is not None:
         raise InvalidInput("--report and --no-report contradict each other; leave one out")
-    table = _load(data_path, federation, id_column, features)
+    table = table_of(data_path, federation, _only(id_columns), features)
     data.preflight_output(out, table)
-    values = preparation.scaled(federation.job, table.features)
-    data.check_bounds(table, values, federation.job.bound)
-    if len(table) > federation.job.max_rows:
-        raise DataError(
-            f"{data_path}: {len(table)} rows exceed max_rows = {federation.job.max_rows} of federation.toml"
-        )
-    rows = fixedpoint.quantise(values, federation.job.bound, federation.job.precision, table.feature_names)
-    loaded.pins.remember(state or kit_path / "state")
-    for warning in examine.warnings(values, table.feature_names, federation.job.precision, federation.uploads):
-        say(log, warning, level=logging.WARNING)
-    store = Store(state or kit_path / "state")
     if (write_ids or publish_ids) and not made.private:
         raise InvalidInput('rows have IDs only where membership = "private"; leave out --write-ids and --publish-ids')
-    ids = naming.linked_ids(table, link_key or kit_path / LINK_KEY) if federation.job.ids == "linked" else None
+    ready = prepared(table, data_path, federation, link_key or kit_path / LINK_KEY)
+    if len(table) < rules.least_rows:
+        raise ConfigError(f"{policy.FILE}: least_rows = {rules.least_rows}, and {data_path} has {len(table)}")
+    loaded.pins.remember(state or kit_path / "state")
+    store = Store(state or kit_path / "state")
 
-    if bind and not federation.dialled(loaded.party_name):
-        raise InvalidInput("nobody dials this client (it has no address, or relay is only); leave out --bind")
-    address = (bind or federation.client(loaded.party_name).bind) if federation.dialled(loaded.party_name) else ""
+    address = _address(loaded, bind)
     files = Files(data_path, out, target, about, told)
-    job = SiteJob(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids, all_k)
+    job = SiteJob(loaded, made, rules, table, ready.rows, ready.ids, store, files, wait, write_ids, publish_ids, all_k)
     if again and (new or publish_ids):
         raise InvalidInput("--again only writes the labels again; leave out --new and --publish-ids")
     if again:
@@ -173,6 +205,41 @@ def command(
         kernels.warm()
         door = opening.prepared(web, loaded, store.folder)
         return asyncio.run(_run(job, address, new, (log_format, quiet), door))
+
+
+def _only(columns: tuple[str, ...]) -> str | None:
+    if len(columns) > 1:
+        raise InvalidInput("--id is given twice; name one column")
+    return columns[0] if columns else None
+
+
+def _address(loaded: Kit, bind: str | None) -> str:
+    """Where this client listens; empty if nobody dials it."""
+    federation = loaded.federation
+    if bind and not federation.dialled(loaded.party_name):
+        raise InvalidInput("nobody dials this client (it has no address, or relay is only); leave out --bind")
+    return (bind or federation.client(loaded.party_name).bind) if federation.dialled(loaded.party_name) else ""
+
+
+def _stay(
+    loaded: Kit, offering: Offering, state: Path, out: Path, keep_jobs: int, bind: str | None, wait: float
+) -> int:
+    context = click.get_current_context()
+    given = [one for one in context.command.params if context.get_parameter_source(str(one.name)) is _GIVEN]
+    if wrong := [one.opts[0] for one in given if one.name not in _OF_NODES]:
+        raise InvalidInput(f"{wrong[0]} is about one job, and --dataset stays for many; leave one of them out")
+    if not loaded.federation.stays:
+        raise ConfigError(
+            "federation.toml has a [job] table: it is a federation for that one job; give --data and --out instead of"
+            " --dataset, or remove the table at all parties"
+        )
+    address = _address(loaded, bind)
+    loaded.pins.remember(state)
+    with Lock(state, "secfc-client"):
+        kernels.warm()
+        code = asyncio.run(StandingNode(loaded, offering, state, out, keep_jobs, wait).run(address))
+    logs.last_words("stopped; start the same command again to go on", code=code, error=False)
+    return code
 
 
 def _rules(kit_path: Path, chosen: Path | None, required: bool, open_centers: str | None) -> Policy:
@@ -186,14 +253,6 @@ def _rules(kit_path: Path, chosen: Path | None, required: bool, open_centers: st
     else:
         say(log, "policy in force", file=path, rules=rules.describe())
     return rules
-
-
-def _load(path: Path, federation: Federation, id_column: str | None, features: str | None) -> data.Table:
-    table = data.of_job(path, federation.job, id_column, features)
-    if table.dropped:
-        say(log, "rows with missing values take no part", level=logging.WARNING, rows=table.dropped, of=len(table.rows))
-    say(log, "features", columns=table.feature_names)  # to be compared, should another site's differ
-    return table
 
 
 async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door: Door | None = None) -> int:

@@ -63,6 +63,8 @@ class SiteJob:
     write_ids: bool
     publish_ids: bool
     all_k: bool = False  # write the labels of every k
+    dataset: str = ""  # of a node, that the rows come from
+    counted: Path | None = None  # where what the rows have given away is kept, if not in the state folder of the job
 
     @property
     def keeps_shares(self) -> bool:
@@ -101,10 +103,15 @@ class SiteJob:
         participant = Participant(site, kept=kept, resumed=store.resumed, leaving=leaving, now=time.monotonic())
         return participant, SiteDisk(self, account)
 
-    def _account(self) -> budget.Account:
-        key = budget.key_of(self.table.feature_names, self.table.features)
-        entry = budget.Entry(0, "", len(self.table), len(self.table.feature_names), self.files.rows.name)
-        return budget.Account(self.store.folder, key, entry)
+    def _account(self) -> budget.Joint:
+        keys = {budget.key_of(self.table.feature_names, self.table.features): self.files.rows.name}
+        if self.dataset:
+            keys[budget.dataset_key(self.dataset)] = f"dataset {self.dataset}"
+        size = len(self.table), len(self.table.feature_names)
+        folder = self.counted or self.store.folder
+        return budget.Joint(
+            [budget.Account(folder, key, budget.Entry(0, "", *size, name)) for key, name in keys.items()]
+        )
 
     def _only_goodbye_left(self, kept: dict[str, bytes]) -> tuple[bytes, Ids | None] | None:
         """An earlier process wrote the labels: whether all that is left is to tell the server so, and publish IDs. Labels
@@ -140,7 +147,7 @@ class SiteJob:
 
     def _report(self, path: Path, kept: KeptLabels) -> None:
         key = budget.key_of(self.table.feature_names, self.table.features)
-        given = budget.read(self.store.folder).get(key)
+        given = budget.read(self.counted or self.store.folder).get(key)
         text = report.report(self.kit.federation, self.kit.party_name, kept.session, self.table, kept.labels, given)
         report.write(path, text)
         say(log, "report written", file=path)
@@ -165,7 +172,7 @@ class SiteJob:
 class SiteDisk:
     """Where the machine's values go: the state folder, the budget, and the files that the user asked for."""
 
-    def __init__(self, job: SiteJob, account: budget.Account) -> None:
+    def __init__(self, job: SiteJob, account: budget.Joint) -> None:
         self._job, self._account = job, account
 
     def get(self, key: str) -> bytes | None:
