@@ -69,9 +69,7 @@ def test_a_forged_job_is_refused(kits: Kits) -> None:
         assert isinstance(refused(kits, dataclasses.replace(one, **changes)), WrongSender)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("job", None), ("dataset", "x"), ("expires", int(NOW) + 9), ("sites", ["a"])]
-)
+@pytest.mark.parametrize(("key", "value"), [("job", None), ("dataset", "x"), ("expires", 2**40), ("sites", ["a"])])
 def test_an_altered_job_is_refused(kits: Kits, key: str, value: object) -> None:
     one = job(kits)
     fields = json.loads(one.body)
