@@ -3,26 +3,34 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+RUNS   := $(VENV)/.runs
+LOCK   := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11
 PROTOC := $(BIN)/python -m grpc_tools.protoc -I proto
 SLOW   := $(BIN)/pytest --hypothesis-profile=explore --durations=20
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow mutants lint format bench faults proto vectors containers clean
+.PHONY: help setup demo test test-slow mutants lint format bench faults proto vectors containers lock release clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP) ## make .venv with SecFC and everything its tests need
 
-$(STAMP): pyproject.toml common/secfc/__init__.py
+# Two steps, so that `make demo` need not wait for the tools of the tests. What is installed is in deploy/locks, with hashes.
+$(RUNS): deploy/locks/image.txt pyproject.toml common/secfc/__init__.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "SecFC needs Python 3.11 or newer; run: make setup PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --require-hashes --only-binary :all: -r deploy/locks/image.txt
+	$(BIN)/pip install --quiet --require-hashes -r deploy/locks/build.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	$(BIN)/python -c 'from secfc.coding import kernels; kernels.warm()' # compiled once, cached on disk
 	@touch $@
 
-demo: setup     ## cluster a seeded mixture with a local federation and show the result
+$(STAMP): $(RUNS) deploy/locks/dev.txt
+	$(BIN)/pip install --quiet --require-hashes -r deploy/locks/dev.txt
+	@touch $@
+
+demo: $(RUNS)   ## cluster a seeded mixture with a local federation and show the result
 	$(BIN)/secfc demo $(ARGS)
 
 test: setup     ## the quick suite (under two minutes)
@@ -62,6 +70,16 @@ vectors: setup  ## write tests/vectors again from their generator
 
 containers: setup ## integration tests across containers (starts Docker where it does not run; on Debian, as root, installs it)
 	SECFC_CONTAINERS=1 $(BIN)/pytest tests/containers $(ARGS)
+
+lock: setup     ## choose the newest versions that pyproject.toml allows, and write them with their hashes
+	$(LOCK) --upgrade --extra web pyproject.toml -o deploy/locks/image.txt
+	$(LOCK) --upgrade --extra dev -c deploy/locks/image.txt pyproject.toml -o deploy/locks/dev.txt
+	echo hatchling | $(LOCK) -c deploy/locks/dev.txt - -o deploy/locks/build.txt
+
+release: setup  ## wheel, source distribution and a bill of materials (CycloneDX), in dist/
+	rm -rf dist && $(BIN)/python -m hatchling build
+	$(BIN)/cyclonedx-py requirements deploy/locks/image.txt --pyproject pyproject.toml --output-reproducible --of JSON -o dist/sbom.cdx.json
+	cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
 clean:          ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "report": "write docs/results.md and its plots from the files of a run",
     "speed": "one round of client and server against one scikit-learn iteration, and masks against bare AES",
     "startup": "from process start to the first round of a tiny job, and how quick commands answer",
+    "relay": "sharing through the server against sharing directly: seconds, CPU, memory of the server",
     "union": "seconds and bytes per ID of the private set union of row IDs",
     "attacks": "what the server, alone or with one client, recovers from all kinds of uploads, and everybody from labels",
 }

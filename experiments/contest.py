@@ -24,6 +24,7 @@ from secfc.coding import parallel
 from secfc.kmeans import assignments, central, fixedpoint
 from secfc.kmeans.lloyd import Clustering
 from secfc.protocol import memory
+from secfc.protocol.watching import Answered
 
 Labels = npt.NDArray[np.int32]
 Row = dict[str, Any]
@@ -119,7 +120,7 @@ def secfc(job: Job, uploads: str) -> Row:
     sent: list[int] = []
     begun, base = [0.0], [job.start]
 
-    def observe(done: memory.Answered) -> None:
+    def observe(done: Answered) -> None:
         rounds.append(perf_counter() - begun[0])
         sizes = np.bincount(base[0], minlength=job.size.k)
         words = agreed.shape(job.size.m, sizes, done.columns).layout.words

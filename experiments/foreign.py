@@ -24,7 +24,7 @@ from secfc.coding import parallel
 
 Row = dict[str, Any]
 MODULUS = (1 << 63) - 25  # prime, and above m²·d·(2η)² at these sizes
-TIMEOUT = 1800.0
+TIMEOUT = 600.0
 
 
 @dataclass(frozen=True)

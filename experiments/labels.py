@@ -7,8 +7,8 @@ and scale (Procrustes). R² is the part of the rows' spread that it explains: 1 
 (k) one client: the same cloud, laid over the client's own rows by least squares; R² is that of the others' rows, and nothing
 of them was used.
 
-The labels are those of real jobs with sealed rounds, in one process; each job has a start of its own. A guess is a random
-cloud, laid over the rows in the same way.
+The labels are those of real jobs with sealed rounds and greedy k-means++, in one process; each job has a start of its own. A
+guess is a random cloud, laid over the rows in the same way.
 """
 
 from __future__ import annotations
@@ -77,8 +77,9 @@ def _scaled(name: str, values: Floats, clusters: int) -> Setting:
 def published(setting: Setting, job: int) -> list[Labels]:
     """The assignments of all rows that one job with sealed rounds gives every party; the job's number is its start."""
     rows = fixedpoint.quantise(setting.values, setting.bound, setting.precision)
-    places = dealt(setting)
-    found = memory.run(setting.plan("sealed"), [rows[at] for at in places], machine(setting, job), positions=places)
+    places, agreed = dealt(setting), setting.plan("sealed")
+    begun = machine(setting, job, agreed.candidates)
+    found = memory.run(agreed, [rows[at] for at in places], begun, positions=places)
     answers = [one.labels for one in found.history if one.step is not Step.MEASURE]
     return [labels for labels in answers if (labels != UNASSIGNED).all()]
 

@@ -26,6 +26,7 @@ from experiments.output import Cells, Row
 from experiments.timing import quietness
 from experiments.workload import Size
 from secfc.coding import parallel
+from secfc.errors import SecfcError
 
 SIZES, QUICK = (Size(10000, 100, 4), Size(16384, 100, 16)), (Size(600, 20, 4),)
 ITERATIONS, QUICK_ITERATIONS = 3, 2
@@ -57,7 +58,10 @@ def measure(size: Size, seed: int, quick: bool, python: str, step: output.Tick) 
     rows = []
     for name, work in OURS.items():
         step(f"{size}: {name}")
-        rows.append(_row(job, name, work))
+        try:
+            rows.append(_row(job, name, work))
+        except SecfcError as error:
+            rows.append(_left_out(job, name, str(error)))
     for peer in foreign.PEERS:
         step(f"{size}: {peer.name}")
         rows.append(_foreign_row(job, peer, python))
@@ -74,8 +78,12 @@ def _foreign_row(job: Job, peer: foreign.Peer, python: str) -> Row:
             return _row(job, peer.name, lambda job: foreign.run(peer, job, python))
         except RuntimeError as error:
             reason = str(error)
-    click.echo(f"{peer.name} left out: {reason}", err=True)
-    return {"peer": peer.name, "size": str(job.size), "seconds": None, "left_out": reason}
+    return _left_out(job, peer.name, reason)
+
+
+def _left_out(job: Job, name: str, reason: str) -> Row:
+    click.echo(f"{name} left out: {reason}", err=True)
+    return {"peer": name, "size": str(job.size), "seconds": None, "left_out": reason}
 
 
 def _row(job: Job, name: str, work: Callable[[Job], Row]) -> Row:

@@ -26,7 +26,7 @@ from experiments.mixtures import mixture
 from secfc.coding import kernels
 from secfc.coding.field import Field
 from secfc.coding.sharing import CodedRows
-from secfc.kmeans import fixedpoint, lloyd
+from secfc.kmeans import fixedpoint, nearest
 from secfc.kmeans.decoding import Decoder, Distances
 from secfc.kmeans.distances import CodedClusters, Shape
 from secfc.privacy.sealed import member, server
@@ -173,7 +173,7 @@ def masked(size: Size, field_: Field, unit: int, repeat: int) -> dict[str, float
         for j in range(responders):
             decoder.add(j, 0, words)
         decoder.finish(found)
-        lloyd.nearest(found, clusters.sizes)
+        nearest.nearest(found, clusters.sizes)
 
     return {
         "responder": least(lambda: clusters.upload(shape, weights, keys), repeat),

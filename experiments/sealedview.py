@@ -23,7 +23,7 @@ from secfc.protocol.effects import Send
 from secfc.protocol.memory import Memory
 from secfc.protocol.parcels import Kind, Parcel, Whole, attempt_name
 from secfc.protocol.rounds import sealing
-from secfc.protocol.server.asking import Attempt
+from secfc.protocol.server.attempt import Attempt
 
 _HEAD = len(attempt_name(0, 0))
 

@@ -28,7 +28,7 @@ from secfc.protocol.client.participant import Participant
 from secfc.protocol.effects import Send
 from secfc.protocol.memory import Memory
 from secfc.protocol.parcels import Kind, Parcel, Whole, to_words
-from secfc.protocol.server.asking import Attempt
+from secfc.protocol.server.attempt import Attempt
 
 Integers = npt.NDArray[np.int64]
 
@@ -223,9 +223,9 @@ def _unpacked(words: Words) -> Integers:
     return np.stack(parts, axis=1).reshape(-1).astype(np.int64)
 
 
-def record(setting: Setting, uploads: str, *, jobs: int = 1) -> Transcript:
+def record(setting: Setting, uploads: str, *, jobs: int = 1, candidates: int = 1) -> Transcript:
     """Run the protocol on a setting, or several jobs with other starts on the same shares; keep what the adversary sees. Of
-    sealed rounds that is a `SealedTranscript`."""
+    sealed rounds that is a `SealedTranscript`. `candidates` are those per seed."""
     agreed = setting.plan(uploads)
     rows = fixedpoint.quantise(setting.values, setting.bound, setting.precision)
     positions = [np.arange(j, len(rows), setting.clients) for j in range(setting.clients)]
@@ -233,7 +233,7 @@ def record(setting: Setting, uploads: str, *, jobs: int = 1) -> Transcript:
     seeds = [prg.fresh_key() for _ in parts]
     out = _of_kind(uploads)(agreed, rows, Insider(agreed, positions[0], parts[0]))
     for job in range(jobs):
-        memory = Memory(agreed, parts, machine(setting, job), positions=positions, seeds=seeds)
+        memory = Memory(agreed, parts, machine(setting, job, candidates), positions=positions, seeds=seeds)
         memory.alter, memory.asked = partial(out.sent, memory), partial(out.asked, memory)
         memory.run()
     return out
@@ -245,9 +245,9 @@ def _of_kind(uploads: str) -> type[Transcript]:
     return SealedTranscript if uploads == "sealed" else Transcript
 
 
-def machine(setting: Setting, job: int) -> Callable[[int], Clustering]:
-    """What begins the job of that number."""
-    coins = Coins(b"attacks %d" % job)
+def machine(setting: Setting, job: int, candidates: int = 1) -> Callable[[int], Clustering]:
+    """What begins the job of that number, with so many candidates per seed."""
+    coins, most = Coins(b"attacks %d" % job), setting.max_rounds
     return lambda total: Clustering(
-        total, setting.clusters, start=setting.start, coins=coins, max_rounds=setting.max_rounds
+        total, setting.clusters, start=setting.start, coins=coins, max_rounds=most, candidates=candidates
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,8 @@ from click.core import ParameterSource
 
 from secfc import __version__, exits, logs
 from secfc.agreement import allowing, plan, policy
-from secfc.agreement.federation import LINK_KEY, SERVER
-from secfc.agreement.job import AUDIENCES
+from secfc.agreement.federation import LINK_KEY, SERVER, Federation
+from secfc.agreement.job import AUDIENCES, Job
 from secfc.agreement.policy import TO_NOBODY, Policy
 from secfc.coding import kernels
 from secfc.commands import options
@@ -49,7 +50,7 @@ _OF_NODES = (  # options that make sense with --dataset
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @options.path("--kit", "kit_path", required=True, help="This client's kit folder.")
-@options.path("--data", "data_path", help="Rows: CSV, Parquet or Arrow.")
+@options.path("--data", "data_path", help="Rows: CSV, Parquet or Arrow. Not for a helper, which holds no column.")
 @click.option(
     "--dataset",
     "dataset_files",
@@ -63,6 +64,8 @@ _OF_NODES = (  # options that make sense with --dataset
     "id_columns",
     metavar="[NAME=]COLUMN",
     multiple=True,
+    envvar="SECFC_ID",
+    show_envvar=True,
     help="Column that names rows (of that dataset): kept in the output, not clustered, never sent as it is.",
 )
 @click.option(
@@ -157,46 +160,34 @@ def command(
         raise ConfigError(f"{kit_path} is {whose}'s kit; secfc-client needs a client's")
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
-    federation = loaded.federation
+    federation, name = loaded.federation, loaded.party_name
     if dataset_files:
         rules = _rules(kit_path, policy_path, require_policy, None)
         offering = Offering(
             federation, datasets(dataset_files, id_columns), rules, allowing.of_kit(kit_path, policy_path)
         )
         return _stay(loaded, offering, state or kit_path / "state", out or kit_path / JOBS, keep_jobs, bind, wait)
-    if data_path is None or out is None:
-        raise InvalidInput(
-            "--data and --out are missing; give both for one job, or --dataset NAME=FILE to stay for many"
-        )
     rules = _rules(kit_path, policy_path, require_policy, open_centers)
     policy.check(rules, federation)
     made = plan.of(federation)
-    data.preflight_output(out)
-    target = centers_path or out.with_name("centers.csv")
-    if federation.job.centers != TO_NOBODY:
-        data.preflight_centers(target, out)
-    about = profile_path or profile.beside(out)
-    profile.preflight(about, out, target, data_path)
-    told = None if no_report else report_path or report.beside(out)
-    if told is not None:
-        report.preflight(told, out, target, about, data_path)
-    elif report_path is not None:
-        raise InvalidInput("--report and --no-report contradict each other; leave one out")
-    table = table_of(data_path, federation, _only(id_columns), features)
-    data.preflight_output(out, table)
-    if (write_ids or publish_ids) and not made.private:
-        raise InvalidInput('rows have IDs only where membership = "private"; leave out --write-ids and --publish-ids')
-    ready = prepared(table, data_path, federation, link_key or kit_path / LINK_KEY)
-    if len(table) < rules.least_rows:
+    paths = data_path, out, centers_path, profile_path, report_path
+    files = None if _only_helps(federation, name, paths) else _files(federation.job, no_report, *paths)
+    table = data.none() if files is None else _load(files, federation, name, _only(id_columns), features)
+    ready = prepared(table, data_path, federation, name, link_key or kit_path / LINK_KEY)
+    if files is not None and len(table) < rules.least_rows:
         raise ConfigError(f"{policy.FILE}: least_rows = {rules.least_rows}, and {data_path} has {len(table)}")
     loaded.pins.remember(state or kit_path / "state")
     store = Store(state or kit_path / "state")
-
+    if (write_ids or publish_ids) and not made.private:
+        raise InvalidInput('rows have IDs only where membership = "private"; leave out --write-ids and --publish-ids')
+    if publish_ids and federation.holders:
+        raise InvalidInput("every holder has every row, so there is nothing to publish; leave out --publish-ids")
     address = _address(loaded, bind)
-    files = Files(data_path, out, target, about, told)
     job = SiteJob(loaded, made, rules, table, ready.rows, ready.ids, store, files, wait, write_ids, publish_ids, all_k)
     if again and (new or publish_ids):
         raise InvalidInput("--again only writes the labels again; leave out --new and --publish-ids")
+    if again and files is None:
+        raise InvalidInput("a client that holds no column has no labels to write; leave out --again")
     if again:
         job.write_again()
         return 0
@@ -255,6 +246,52 @@ def _rules(kit_path: Path, chosen: Path | None, required: bool, open_centers: st
     return rules
 
 
+def _only_helps(federation: Federation, name: str, paths: Sequence[Path | None]) -> bool:
+    """Whether this client holds no column; then it has no files either."""
+    whom = ", ".join(federation.holders)
+    if not federation.helps(name):
+        return False
+    if any(paths):
+        raise InvalidInput(
+            f"{name} holds no feature of federation.toml, so it only computes for {whom}; leave out --data, --out and other"
+            " files"
+        )
+    say(log, "this client holds no column and only computes for others", holders=federation.holders)
+    return True
+
+
+def _files(
+    job: Job,
+    no_report: bool,
+    rows: Path | None,
+    out: Path | None,
+    centers: Path | None,
+    about: Path | None,
+    told: Path | None,
+) -> Files:
+    """Where results go. Fails now, not after a long job, if they could not be written."""
+    if rows is None or out is None:
+        raise InvalidInput("--data FILE with this client's rows and --out FILE for their clusters are needed")
+    data.preflight_output(out)
+    target = centers or out.with_name("centers.csv")
+    if job.centers != TO_NOBODY:
+        data.preflight_centers(target, out)
+    about = about or profile.beside(out)
+    profile.preflight(about, out, target, rows)
+    if no_report and told is not None:
+        raise InvalidInput("--report and --no-report contradict each other; leave one out")
+    told = None if no_report else told or report.beside(out)
+    if told is not None:
+        report.preflight(told, out, target, about, rows)
+    return Files(rows, out, target, about, told)
+
+
+def _load(files: Files, federation: Federation, name: str, id_column: str | None, features: str | None) -> data.Table:
+    table = table_of(files.rows, federation, name, id_column, features)
+    data.preflight_output(files.labels, table)
+    return table
+
+
 async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door: Door | None = None) -> int:
     stopped = exits.stop_signals()
     participant, disk = job.prepare(new=new)
@@ -279,7 +316,7 @@ async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door
         raise ended.error
     if not ended.untold:  # last of all: until the server knows, the same command must be able to go on
         job.store.finish(keep=job.keeps_shares)
-    if leaving:
+    if leaving and job.files is not None:
         say(log, "the labels were written before; the job is over", file=job.files.labels)
     return 0
 

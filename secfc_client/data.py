@@ -12,7 +12,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,16 @@ class Table:
     def __len__(self) -> int:
         return len(self.features)
 
+    def only(self, taken: NDArray[np.bool_]) -> Table:
+        """The same without some of its rows, which then take no part."""
+        if taken.all():
+            return self
+        ids = self.ids if self.ids is None else self.ids.filter(pa.array(taken))
+        return replace(self, features=np.ascontiguousarray(self.features[taken]), ids=ids, used=self.used[taken])
+
     @property
     def dropped(self) -> int:
-        """Rows of the file that do not take part, for a value is missing."""
+        """Rows of the file that do not take part: a value is missing, or another holder does not have them."""
         return int(self.rows.num_rows) - len(self.used)
 
 
@@ -82,6 +89,11 @@ def load(
     ids = None if id_column is None else checked_ids(path, id_column, rows[id_column])
     ids = ids if ids is None or len(found.used) == rows.num_rows else ids.take(pa.array(found.used))
     return Table(path, found.values, found.names, ids, rows, found.used)
+
+
+def none() -> Table:
+    """Of a client that holds no column, and so brings no row."""
+    return Table(Path(), np.empty((0, 0)), (), None, pa.table({}), np.empty(0, dtype=np.intp))
 
 
 def of_job(path: Path, job: Job, id_column: str | None, chosen: str | None) -> Table:

@@ -58,7 +58,7 @@ class SiteJob:
     rows: npt.NDArray[np.int64]  # quantised
     ids: Callable[[bytes], Ids] | None
     store: Store
-    files: Files
+    files: Files | None  # None: this client only helps others
     wait: float
     write_ids: bool
     publish_ids: bool
@@ -95,7 +95,7 @@ class SiteJob:
             instance=os.urandom(16),
             chance=random.SystemRandom(),
             ids=self.ids,
-            columns=self.table.feature_names,
+            columns=() if federation.holders else self.table.feature_names,
             patience=self.wait,
             publishes=self.publish_ids,
         )
@@ -104,7 +104,11 @@ class SiteJob:
         return participant, SiteDisk(self, account)
 
     def _account(self) -> budget.Joint:
-        keys = {budget.key_of(self.table.feature_names, self.table.features): self.files.rows.name}
+        keys = {
+            budget.key_of(self.table.feature_names, self.table.features): self.files.rows.name
+            if self.files is not None
+            else ""
+        }
         if self.dataset:
             keys[budget.dataset_key(self.dataset)] = f"dataset {self.dataset}"
         size = len(self.table), len(self.table.feature_names)
@@ -119,6 +123,8 @@ class SiteJob:
         written = kept.get("written", b"")
         if len(written) != 64:
             return None
+        if self.files is None:
+            return written[:32], None
         last = keptlabels.of_session(self.store.folder, written[:32])
         if last is not None and last.table == keptlabels.table_key(self.table) and not self.files.labels.exists():
             self.write(last)
@@ -131,24 +137,22 @@ class SiteJob:
 
     def write(self, kept: KeptLabels) -> None:
         """Write labels, with the rows' IDs if they are wanted and known."""
-        wanted = self.write_ids or self.publish_ids
+        files, wanted = self.files, self.write_ids or self.publish_ids
+        if files is None:
+            return
+        table, kept = kept.taken(self.table)
         named = identifiers.texts(kept.ids) if wanted and kept.ids is not None else None
-        data.write(self.table, kept.labels, self.files.labels, named, kept.others if self.all_k else {})
-        profile.write(self.files.profile, self.table, kept.labels)
-        say(
-            log,
-            "labels written",
-            file=self.files.labels,
-            column=data.cluster_column(self.table),
-            profile=self.files.profile,
-        )
-        if self.files.report is not None:
-            self._report(self.files.report, kept)
+        data.write(table, kept.labels, files.labels, named, kept.others if self.all_k else {})
+        profile.write(files.profile, table, kept.labels)
+        column, without = data.cluster_column(table), table.dropped
+        say(log, "labels written", file=files.labels, column=column, profile=files.profile, rows_without=without)
+        if files.report is not None:
+            self._report(files.report, table, kept)
 
-    def _report(self, path: Path, kept: KeptLabels) -> None:
+    def _report(self, path: Path, table: Table, kept: KeptLabels) -> None:
         key = budget.key_of(self.table.feature_names, self.table.features)
         given = budget.read(self.counted or self.store.folder).get(key)
-        text = report.report(self.kit.federation, self.kit.party_name, kept.session, self.table, kept.labels, given)
+        text = report.report(self.kit.federation, self.kit.party_name, kept.session, table, kept.labels, given)
         report.write(path, text)
         say(log, "report written", file=path)
 
@@ -161,7 +165,7 @@ class SiteJob:
 
     def hint(self) -> None:
         """Tell who has lost the labels of a job that is over that a new job is not the only way to have them."""
-        lost = not self.store.resumed and not self.files.labels.exists()
+        lost = not self.store.resumed and self.files is not None and not self.files.labels.exists()
         if lost and keptlabels.latest(self.store.folder, keptlabels.table_key(self.table)) is not None:
             say(
                 log,
@@ -184,9 +188,9 @@ class SiteDisk:
             match one:
                 case Put("labels", value):
                     self._labels(bytes(value))
-                case Put("centers", value):
-                    self._centers(bytes(value))
-                case Put("no-centers"):
+                case Put("centers", value) if self._job.files is not None:
+                    _write_centers(self._job.files.centers, bytes(value))
+                case Put("no-centers") if self._job.files is not None:
                     textfile.remove(self._job.files.centers, _CURE)
                 case Put("tally", value):
                     self._account.spend(Tally.from_bytes(bytes(value)))
@@ -206,6 +210,7 @@ class SiteDisk:
         keptlabels.keep(job.store.folder, own)
         job.write(own)
 
-    def _centers(self, text: bytes) -> None:
-        textfile.write(self._job.files.centers, text.decode(), _CURE)
-        say(log, "centres written", file=self._job.files.centers, clusters=text.count(b"\n") - 1)
+
+def _write_centers(path: Path, text: bytes) -> None:
+    textfile.write(path, text.decode(), _CURE)
+    say(log, "centres written", file=path, clusters=text.count(b"\n") - 1)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +27,20 @@ _KIND = b"secfc/v1/kept-labels"
 
 @dataclass(frozen=True)
 class KeptLabels:
-    """The labels of one table's rows in one session, and with private membership the rows' IDs there."""
+    """The labels of one table's rows in one session (-1: took no part), and with private membership the rows' IDs there."""
 
     session: bytes
     table: str
     labels: Labels = field(repr=False)
     ids: Ids | None = field(repr=False)
     others: Mapping[int, Labels] = field(default_factory=dict, repr=False)  # of every other k
+
+    def taken(self, table: Table) -> tuple[Table, KeptLabels]:
+        """The rows that have taken part, and their labels: where columns are split, another holder may not have all."""
+        taken = self.labels >= 0
+        ids = None if self.ids is None else self.ids[taken]
+        others = {k: labels[taken] for k, labels in self.others.items()}
+        return table.only(taken), replace(self, labels=self.labels[taken], ids=ids, others=others)
 
 
 def table_key(table: Table) -> str:

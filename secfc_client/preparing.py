@@ -31,24 +31,26 @@ class Prepared:
     ids: Callable[[bytes], Ids] | None
 
 
-def table_of(path: Path, federation: Federation, id_column: str | None, features: str | None = None) -> Table:
-    """The table of a job."""
-    table = data.of_job(path, federation.job, id_column, features)
+def table_of(
+    path: Path, federation: Federation, name: str, id_column: str | None, features: str | None = None
+) -> Table:
+    """The table that a client has for a job."""
+    table = data.of_job(path, federation.job.of(name), id_column, features)
     if table.dropped:
         say(log, "rows with missing values take no part", level=logging.WARNING, rows=table.dropped, of=len(table.rows))
     say(log, "features", columns=table.feature_names)  # to be compared, should another site's differ
     return table
 
 
-def prepared(table: Table, path: Path, federation: Federation, link_key: Path) -> Prepared:
-    """Its rows as the job wants them; raises DataError if they do not fit."""
+def prepared(table: Table, path: Path | None, federation: Federation, name: str, link_key: Path) -> Prepared:
+    """Its rows as the job wants them; raises DataError if they do not fit. `path`: None for a client without rows."""
     job = federation.job
-    values = preparation.scaled(job, table.features)
+    values = preparation.scaled(job.of(name), table.features)
     data.check_bounds(table, values, job.bound)
     if len(table) > job.max_rows:
         raise DataError(f"{path}: {len(table)} rows exceed max_rows = {job.max_rows} of the job")
-    rows = fixedpoint.quantise(values, job.bound, job.precision, table.feature_names)
+    own = fixedpoint.quantise(values, job.bound, job.precision, table.feature_names)
     for warning in examine.warnings(values, table.feature_names, job.precision, federation.uploads):
         say(log, warning, level=logging.WARNING)
-    ids = naming.linked_ids(table, link_key) if job.ids == "linked" else None
-    return Prepared(table, rows, ids)
+    ids = naming.linked_ids(table, link_key) if job.ids == "linked" and path is not None else None
+    return Prepared(table, preparation.widened(job, name, own), ids)

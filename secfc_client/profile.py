@@ -28,7 +28,7 @@ def preflight(path: Path, *others: Path) -> None:
         raise DataError(f"{path}: the profile is written as CSV; choose a --profile file that ends with .csv")
     preflight_output(path)
     if path.resolve() in [other.resolve() for other in others]:
-        raise DataError(f"{path}: another result goes to this file; choose another --profile")
+        raise DataError(f"{path}: another result is written to this file; choose another --profile")
 
 
 def write(path: Path, table: Table, labels: npt.NDArray[np.int32]) -> None:

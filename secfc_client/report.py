@@ -38,7 +38,7 @@ def preflight(path: Path, *others: Path) -> None:
     if not path.name.lower().endswith(".html"):
         raise DataError(f"{path}: the report is written as HTML; choose a --report file that ends with .html")
     if path.resolve() in [other.resolve() for other in others]:
-        raise DataError(f"{path}: another result goes to this file; choose another --report")
+        raise DataError(f"{path}: another result is written to this file; choose another --report")
     textfile.preflight(path, _CURE)
 
 

@@ -198,8 +198,8 @@ class StandingNode:
         if dataset is None:
             raise Refused(f'it has no dataset called "{one.job.wanted.dataset}"')
         rules = self._offering.limits(one.job, self._node.decision(one))
-        table = table_of(dataset.path, federation, dataset.id_column)
-        ready = prepared(table, dataset.path, federation, self._kit.path / LINK_KEY)
+        table = table_of(dataset.path, federation, self._kit.party_name, dataset.id_column)
+        ready = prepared(table, dataset.path, federation, self._kit.party_name, self._kit.path / LINK_KEY)
         if len(table) < rules.least_rows:
             raise Refused(f"policy.toml: least_rows = {rules.least_rows}, and it has fewer")
         out = self._out / one.job.id

@@ -12,7 +12,7 @@ from secfc.kmeans.distances import Labels
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.snapshot import Snapshot
 from secfc.protocol.messages import Phase
-from secfc.web.view import MOST_REQUESTS, GivenView, PartyView, ProfileView, RequestView, RunView, View
+from secfc.web.view import GivenView, PartyView, ProfileView, RequestView, RunView, View
 from secfc_client.data import Table
 from secfc_client.profile import means_by_cluster
 
@@ -39,8 +39,9 @@ class SiteView:
         seeding = max(seeding_requests(job, k) for k in job.ks)
         course = [RequestView(n, "seed" if n <= seeding else "lloyd", moved) for n, moved in now.course.items()]
         clusters = job.runs[now.run]
-        assigned = now.labels is not None and bool((now.labels >= 0).all())  # not while seeding
-        sizes = np.bincount(now.labels, minlength=clusters) if now.labels is not None and assigned else ()
+        labels = now.labels[now.taken] if now.labels is not None and now.taken is not None else None
+        assigned = labels is not None and bool((labels >= 0).all())  # not while seeding
+        sizes = np.bincount(labels, minlength=clusters) if labels is not None and assigned else ()
         which = "that was chosen" if now.found is not None else f"number {now.run + 1}"
         return View(
             role="client",
@@ -57,24 +58,24 @@ class SiteView:
             parties=_parties(now),
             broken_links=tuple(f"{name} cannot reach this client" for name in now.unreachable_by),
             phase_seconds={},
-            requests=tuple(course[-MOST_REQUESTS:]),
-            requests_before=max(len(course) - MOST_REQUESTS, 0),
+            requests=tuple(course),
             runs=_runs(now),
             sizes=tuple(int(size) for size in sizes),
             sizes_of=f"This site’s own rows, in the run {which} (k = {clusters}).",
             given=_given(now),
             given_note=_NOTE,
-            profile=self._profile(now.labels) if assigned else None,
+            profile=self._profile(now) if assigned and len(self._table) else None,
         )
 
-    def _profile(self, labels: Labels | None) -> ProfileView | None:
-        if labels is None:
+    def _profile(self, now: Snapshot) -> ProfileView | None:
+        labels = now.labels
+        if labels is None or now.taken is None:
             return None
         if self._profiled is None or not np.array_equal(self._profiled[0], labels):
-            chosen = slice(None, None, self._step)
+            chosen = np.flatnonzero(now.taken)[:: self._step]
             clusters, sizes, means = means_by_cluster(self._table.features[chosen], labels[chosen])
             rounded = tuple(tuple(float(f"{value:.5g}") for value in row) for row in means)
-            count = len(self._table.features[chosen])
+            count = len(chosen)
             names = self._table.feature_names
             self._profiled = labels, ProfileView(names, tuple(clusters.tolist()), tuple(sizes.tolist()), rounded, count)
         return self._profiled[1]

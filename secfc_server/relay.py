@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from secfc.agreement.federation import Federation
-from secfc.errors import Malformed, OutOfTurn
-from secfc.net import rpc, wire
+from secfc.errors import Malformed, OutOfTurn, Unavailable
+from secfc.net import rpc, turns, wire
 from secfc.protocol.server.relay import Line, Switchboard
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
+
+SILENT_STREAMS, SILENT_SECONDS = 4, 30.0  # of one client that have said nothing yet, and for how long
 
 
 class Relay(grpc_stubs.RelayServicer):  # type: ignore[misc]
@@ -23,14 +25,16 @@ class Relay(grpc_stubs.RelayServicer):  # type: ignore[misc]
         self._board: Switchboard[pb.Envelope] = Switchboard(federation.roster)
         self._news: dict[Line[pb.Envelope], asyncio.Event] = {}  # there is something to hand over
         self._room = asyncio.Condition()
+        self._silent = turns.Limit(SILENT_STREAMS)
 
     async def Carry(self, request_iterator: AsyncIterator[pb.Envelope], context: Any) -> AsyncIterator[pb.Carried]:
         async with rpc.refusing(context):
             if self._federation.relay == "never":
                 raise OutOfTurn('this federation has relay = "never": clients dial each other')
-            if (first := await anext(request_iterator, None)) is None:
+            sender = rpc.caller(context, self._federation.name)
+            if (first := await self._first(sender, request_iterator)) is None:
                 return  # somebody who only tries whether it gets here
-            line = self._board.connect(rpc.caller(context, self._federation.name))
+            line = self._board.connect(sender)
         self._news[line] = asyncio.Event()
         self._wake(*self._news)
         reading = asyncio.ensure_future(self._read(line, first, request_iterator))
@@ -48,6 +52,14 @@ class Relay(grpc_stubs.RelayServicer):  # type: ignore[misc]
             self._wake(*self._board.disconnect(line))
             async with self._room:
                 self._room.notify_all()
+
+    async def _first(self, sender: str, envelopes: AsyncIterator[pb.Envelope]) -> pb.Envelope | None:
+        with self._silent.turn(sender):
+            try:
+                async with asyncio.timeout(SILENT_SECONDS):
+                    return await anext(envelopes, None)
+            except TimeoutError:
+                raise Unavailable(f"nothing has come for {SILENT_SECONDS:.0f} s; connect again") from None
 
     def _wake(self, *lines: Line[pb.Envelope]) -> None:
         for line in lines:

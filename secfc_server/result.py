@@ -36,6 +36,8 @@ def describe(now: Snapshot, wire_seconds: float) -> dict[str, Any]:
         "lanes": plan.field.lanes,
         "uploads": plan.wishes.uploads,
         "membership": plan.wishes.membership,
+        "split": federation.job.split,
+        "holders": list(federation.holders),  # among whom columns are split
         "seed": now.seed.hex() if now.seed else None,  # of the start: with it anybody can repeat the job centrally
         "liars": list(now.liars),
         "committee": list(outcome.committee) if outcome else [],  # who compared last, in sealed rounds

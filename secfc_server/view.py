@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from secfc.agreement.federation import SERVER
 from secfc.agreement.uploads import SEES
 from secfc.errors import told
 from secfc.protocol.messages import Phase
 from secfc.protocol.server.asking import RequestRecord
 from secfc.protocol.server.snapshot import Client, Outcome, Snapshot
-from secfc.web.view import MOST_REQUESTS, GivenView, PartyView, RequestView, RunView, View
+from secfc.web.view import GivenView, PartyView, RequestView, RunView, View
 
 _NOTE = "What all clients together have given away in this job: directions to the server, the rest to every party."
 
@@ -31,8 +33,7 @@ def view(now: Snapshot) -> View:
         parties=tuple(_party(client, now) for client in now.clients),
         broken_links=now.broken_links,
         phase_seconds=now.phase_seconds,
-        requests=tuple(_request(record) for record in now.records[-MOST_REQUESTS:]),
-        requests_before=max(len(now.records) - MOST_REQUESTS, 0),
+        requests=tuple(map(_request, now.records)),
         runs=_runs(outcome) if outcome else (),
         sizes=tuple(outcome.sizes) if outcome and (outcome.labels >= 0).all() else (),  # not while seeding
         sizes_of=_sizes_of(outcome, now.over) if outcome else "",
@@ -63,6 +64,7 @@ def _state(client: Client, now: Snapshot) -> tuple[str, bool]:  # noqa: PLR0911 
     return "shares checked" if client.checked else "holds shares", True
 
 
+@lru_cache(maxsize=1 << 16)
 def _request(record: RequestRecord) -> RequestView:
     return RequestView(
         number=record.number,

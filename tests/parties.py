@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hmac
+import json
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import cache
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from secfc.agreement import federation as federations
-from secfc.agreement import plan
+from secfc.agreement import plan, toml
 from secfc.agreement.federation import Federation
 from secfc.agreement.job import KEYS
 from secfc.agreement.plan import Plan
@@ -50,7 +51,9 @@ def make_federation(clients: int = 5, **changes: Any) -> Federation:
         "bound": 8.0,
         "precision": 4,
     } | changes
-    line = {key: f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in keys.items()}
+    line = {
+        key: f"{key} = {toml.dump(value) if isinstance(value, str | dict) else value}" for key, value in keys.items()
+    }
     lines = [line[key] for key in keys if key not in KEYS] + ["[job]"] + [line[key] for key in keys if key in KEYS]
     lines += ["[server]", 'address = "server.test:1"']
     for j in range(clients):
@@ -172,3 +175,10 @@ def unchanged(*machines: object) -> Iterator[None]:
     before = [everything(machine) for machine in machines]
     yield
     assert not (found := difference(before, [everything(machine) for machine in machines])), found
+
+
+def admitted(kept: Mapping[str, Any]) -> tuple[int, int]:
+    """The last request, with its attempt, that a client has noted on its disk as admitted."""
+    given = bytes(kept.get("given", b""))
+    asked = json.loads(given[4 : 4 + int.from_bytes(given[:4], "big")] or b"{}").get("asked", {})
+    return asked.get("number", 0), asked.get("attempt", 0)

@@ -51,6 +51,9 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     membership : "public", or "private" (which row is whose is hidden from the server and any t clients). With private
         membership rows are ordered by random IDs, drawn from random_state: a seeding then draws other rows, and ties between
         rows may fall otherwise.
+    feature_groups : which client holds each feature, one name per feature, if sites have different columns of the same rows;
+        None: sites have different rows. Membership is then private; clients that no feature names are helpers, and two
+        holders need n_clients of 3 or more.
     seeding : "k-means++", "random" (the paper's Algorithm 1) or "separation".
     candidates : rows drawn for each seed of "k-means++", of which the one that leaves the least inertia is taken; None takes
         2 + ⌊ln k⌋ as scikit-learn does, 1 is plain k-means++.
@@ -85,6 +88,7 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         segments: int | None = None,
         uploads: str = "masked",
         membership: str = "public",
+        feature_groups: Any = None,
         seeding: str = "k-means++",
         candidates: int | None = None,
         bound: float | None = None,
@@ -100,6 +104,7 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self.segments = segments
         self.uploads = uploads
         self.membership = membership
+        self.feature_groups = feature_groups
         self.seeding = seeding
         self.candidates = candidates
         self.bound = bound
@@ -113,7 +118,8 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         not depend on it. `initial_labels` is a start in place of `seeding` (-1: in no cluster). `y` is ignored."""
         X = validate_data(self, X, dtype=np.float64)
         made = self._plan(X)
-        positions = self._owners(len(X), groups)
+        columns = self._holders(X.shape[1], groups)
+        positions = self._owners(len(X), groups) if columns is None else _all_or_none(len(X), self.n_clients, columns)
         values = fixedpoint.quantise(X, made.wishes.bound, made.wishes.precision)
         random = check_random_state(self.random_state)
         coins = Coins(random.bytes(32))
@@ -137,12 +143,13 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
 
         result = memory.run(
             made,
-            [values[at] for at in positions],
+            [values[at] if columns is None else values[at] * (columns == j) for j, at in enumerate(positions)],
             machine,
             starts=starts,
             positions=None if made.private else positions,
             ids=None if ids is None else [ids[at] for at in positions],
             reveal_centers=bool(self.reveal_centers),
+            columns=None if columns is None else columns.tolist(),
         )
         self.labels_ = np.empty_like(result.labels)
         for at, slots in zip(positions, result.slots, strict=True):
@@ -207,12 +214,28 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
                 bound=bound,
                 precision=precision,
                 uploads=self.uploads,
-                membership=self.membership,
+                membership=self.membership if self.feature_groups is None else "private",
                 seeding=self.seeding,
                 candidates=self.candidates,
                 segments=self.segments,
             )
         )
+
+    def _holders(self, features: int, groups: Any) -> npt.NDArray[np.int64] | None:
+        """The client that holds each column, if they are split."""
+        if self.feature_groups is None:
+            return None
+        if groups is not None:
+            raise InvalidInput("groups deals rows and feature_groups columns; give one of them")
+        named = np.asarray(self.feature_groups)
+        if named.shape != (features,):
+            raise InvalidInput(f"feature_groups must name one client per feature: {features}, not shape {named.shape}")
+        names, index = np.unique(named, return_inverse=True)
+        if not 2 <= len(names) <= self.n_clients:
+            raise InvalidInput(
+                f"feature_groups names {len(names)} clients; it must be 2 to n_clients = {self.n_clients}"
+            )
+        return np.asarray(index)
 
     def _owners(self, rows: int, groups: Any) -> list[npt.NDArray[np.int64]]:
         """The positions of each client's rows."""
@@ -225,6 +248,11 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         if len(names) > self.n_clients:
             raise InvalidInput(f"groups names {len(names)} clients but n_clients is {self.n_clients}; raise n_clients")
         return [np.flatnonzero(index == j) for j in range(self.n_clients)]
+
+
+def _all_or_none(rows: int, clients: int, columns: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    """Where columns are split, a holder of some has every row, and a helper none."""
+    return [np.arange(rows if j in columns else 0) for j in range(clients)]
 
 
 def _reveals(model: SecureKMeans) -> bool:

@@ -33,6 +33,7 @@ from secfc.pki import provision
 
 # Below those that systems give to outgoing connections: one of these could be taken before its listener starts.
 PORTS = range(10000, 32000)
+ID_COLUMN = "id"  # names rows where columns are split
 
 
 def free_ports(count: int) -> list[int]:
@@ -70,6 +71,8 @@ def describe(clients: int, *, dial_out: Sequence[int] = (), **settings: Any) -> 
         "seed": "local",  # so that every job can be repeated; None: the clients toss coins
         "starts": 1,  # unless the caller wants more
     }
+    if settings.get("split") == "columns":
+        what |= {"membership": "private", "ids": "linked"}
     for key, value in settings.items():
         (what if key in Job.__dataclass_fields__ else who)[key] = value
     made = Federation(**who, server=parties[0], clients=tuple(parties[1:]), job=Job(**what))
@@ -103,13 +106,25 @@ class Local:
     def result_file(self) -> Path:
         return self.folder / "result.json"
 
+    def data_file(self, client: str) -> Path:
+        return self.folder / f"{client}.parquet"
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The clients that have rows: all, or if columns are split those that hold some."""
+        return self.federation.holders or self.federation.roster
+
     def prepare(self, parts: Sequence[npt.NDArray[np.float64]]) -> None:
-        """Kits for everybody, and each client's rows in a file of its own."""
+        """Kits for everybody, and each client's rows in a file of its own; if columns are split, its own of them, and rows
+        are named by their number."""
         provision.provision(self.federation, self.folder / "kits", passphrase=None)  # an authority for one trial
-        names = self.federation.job.feature_names or [f"x{f + 1}" for f in range(self.federation.job.features)]
-        for client, part in zip(self.federation.roster, parts, strict=True):
-            table = pa.table({name: part[:, f] for f, name in enumerate(names)})
-            pq.write_table(table, self.folder / f"{client}.parquet")
+        job = self.federation.job
+        names = job.feature_names or [f"x{f + 1}" for f in range(job.features)]
+        for client, part in zip(self.sites, parts, strict=True):
+            columns: dict[str, Any] = {names[f]: part[:, f] for f in job.columns_of(client)}
+            if job.holders:
+                columns |= {ID_COLUMN: [f"row {i}" for i in range(len(part))]}
+            pq.write_table(pa.table(columns), self.data_file(client))
 
     def start(self, party: str, *options: str) -> subprocess.Popen[bytes]:
         """Start the server ("server") or a client as a process of its own."""
@@ -117,9 +132,7 @@ class Local:
         if party == federations.SERVER:
             call = ["-m", "secfc_server", *common, "--out", str(self.folder), *self.server_options]
         else:
-            files = ["--data", str(self.folder / f"{party}.parquet"), "--out", str(self.labels_file(party))]
-            files += ["--centers", str(self.centers_file(party))]
-            call = ["-m", "secfc_client", *common, *files, *self.client_options]
+            call = ["-m", "secfc_client", *common, *self._files(party), *self.client_options]
         with open(self.log(party), "ab") as log, _signals_deferred():
             self.processes[party] = subprocess.Popen(  # noqa: S603 - our own modules
                 [sys.executable, *call, *options],
@@ -130,6 +143,13 @@ class Local:
                 start_new_session=True,  # a Ctrl-C at the terminal reaches us only, and we end them in order
             )
         return self.processes[party]
+
+    def _files(self, client: str) -> list[str]:
+        if client not in self.sites:
+            return []
+        named = ["--id", ID_COLUMN] if self.federation.holders else []
+        files = ["--data", str(self.data_file(client)), "--out", str(self.labels_file(client))]
+        return [*files, "--centers", str(self.centers_file(client)), *named]
 
     def start_all(self) -> None:
         for party in (federations.SERVER, *self.federation.roster):
@@ -168,18 +188,24 @@ class Local:
         return lines[-1][:500] if lines else "it wrote nothing"
 
     def labels(self) -> npt.NDArray[np.int32]:
-        """All clients' labels, by roster and row, from the files they wrote."""
-        parts = []
-        for client in self.federation.roster:
+        """All clients' labels, by roster and row, from the files they wrote; if columns are split, those of the rows, which
+        all holders have in one order."""
+        parts: list[npt.NDArray[np.int32]] = []
+        for client in self.sites:
             table = pq.read_table(self.labels_file(client))
             parts.append(table.column(table.num_columns - 1).to_numpy().astype(np.int32))
-        return np.concatenate(parts)
+        if not self.federation.holders:
+            return np.concatenate(parts)
+        if any((part != parts[0]).any() for part in parts):
+            raise JobFailed("holders of the same rows have written different labels")
+        return parts[0]
 
     def ids(self) -> list[str]:
         """All rows' IDs, by roster and row, of clients started with --write-ids."""
+        sites = self.sites[:1] if self.federation.holders else self.sites
         return [
             str(name)
-            for client in self.federation.roster
+            for client in sites
             for name in pq.read_table(self.labels_file(client)).column("secfc_id").to_pylist()
         ]
 

@@ -45,5 +45,5 @@ def read_small_file(path: str | Path, limit: int) -> bytes:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     if len(content) > limit:
-        raise ConfigError(f"{path}: larger than {limit} bytes; it is probably not the file that is meant")
+        raise ConfigError(f"{path}: larger than {limit} bytes; it is probably the wrong file")
     return content

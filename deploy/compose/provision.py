@@ -17,13 +17,15 @@ import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from secfc.agreement import federation as federations
 from secfc.agreement import plan
+from secfc.agreement.features import Feature
 from secfc.agreement.federation import RELAYS, Federation, Party
-from secfc.agreement.job import Job
+from secfc.agreement.job import SPLITS, Job
 from secfc.agreement.uploads import DEFAULT, MEANING, UPLOADS
 from secfc.errors import ConfigError, SecfcError
 from secfc.pki import kit, provision
@@ -71,16 +73,39 @@ def _job() -> Job:
     features = _setting("FEATURES")
     names = tuple(name.strip() for name in features.split(","))
     numbered = features.isdigit()
+    if numbered and _split():
+        names, numbered = tuple(f"x{f + 1}" for f in range(int(features))), False
     return Job(
         k=_number("K"),
         features=int(features) if numbered else len(names),
         feature_names=None if numbered else names,
+        **(_dealt(names) if _split() else {"membership": _setting("MEMBERSHIP")}),
         bound=float(_number("BOUND")),
         precision=_number("PRECISION"),
         max_rows=_number("MAX_ROWS"),
-        membership=_setting("MEMBERSHIP"),
         seed=_setting("SEED") or None,
     )
+
+
+def _split() -> bool:
+    """Whether clients have different columns of the same rows."""
+    split = _setting("SPLIT") or SPLITS[0]
+    if split not in SPLITS:
+        raise ConfigError(f"SPLIT must be one of {', '.join(SPLITS)}, not {split!a}; correct it in .env")
+    if split == "columns" and not _setting("ID_COLUMN"):
+        raise ConfigError("SPLIT=columns needs ID_COLUMN, the column that names rows, say ID_COLUMN=id; set it in .env")
+    return split == "columns"
+
+
+def _dealt(names: tuple[str, ...]) -> dict[str, Any]:
+    """What a job says whose features are dealt over the clients, evenly and in their order."""
+    if len(names) < clients():
+        raise ConfigError(
+            f"SPLIT=columns deals FEATURES over {clients()} clients, and there are {len(names)}; name more"
+        )
+    parts = np.array_split(np.arange(len(names)), clients())
+    agreed = tuple(Feature(names[f], holder=f"client-{j + 1}") for j, part in enumerate(parts) for f in part)
+    return {"split": "columns", "membership": "private", "ids": "linked", "agreed": agreed}
 
 
 def clients() -> int:
@@ -111,20 +136,24 @@ def _number(name: str) -> int:
 
 
 def example_rows(federation: Federation, rows: int) -> list[np.ndarray]:
-    """A seeded mixture of k clusters, dealt over the clients."""
+    """A seeded mixture of k clusters, dealt over the clients; if columns are split, all of it for each."""
     rng = np.random.default_rng(0)
     centres = rng.uniform(-0.4, 0.4, size=(federation.job.k, federation.job.features))
-    truth = rng.integers(0, federation.job.k, rows * federation.n)
+    truth = rng.integers(0, federation.job.k, rows if federation.holders else rows * federation.n)
     values = centres[truth] + rng.normal(scale=0.1, size=(len(truth), federation.job.features))
-    return np.array_split(np.clip(values, -1.0, 1.0).round(4) * federation.job.bound, federation.n)
+    values = np.clip(values, -1.0, 1.0).round(4) * federation.job.bound
+    return [values] * federation.n if federation.holders else np.array_split(values, federation.n)
 
 
 def write_example(federation: Federation) -> None:
     """Each client's rows into its own volume, named as the federation names them."""
-    header = ",".join(federation.job.feature_names or [f"x{f + 1}" for f in range(federation.job.features)])
+    names = federation.job.feature_names or [f"x{f + 1}" for f in range(federation.job.features)]
     for client, part in zip(federation.roster, example_rows(federation, _number("ROWS")), strict=True):
-        path = KITS / client / "rows.csv"
-        np.savetxt(path, part, fmt="%.6g", delimiter=",", header=header, comments="")
+        path, own = KITS / client / "rows.csv", list(federation.job.columns_of(client))
+        header, values = [names[f] for f in own], part[:, own]
+        if federation.holders:  # rows find each other by their number
+            header, values = [_setting("ID_COLUMN"), *header], np.insert(values, 0, np.arange(len(part)), axis=1)
+        np.savetxt(path, values, fmt="%.6g", delimiter=",", header=",".join(header), comments="")
         path.chmod(0o600)
 
 

@@ -27,7 +27,7 @@ _MARKS = {OK: ("ok", "green"), WARN: ("WARN", "bold yellow"), FAIL: ("FAIL", "bo
     help="The feature columns, if federation.toml gives only their number; the same at all sites.",
 )
 @options.path("--policy", metavar="FILE", help="This site's rules; default: the kit's.")
-@options.timeout("How long to wait for others on the network.", 5.0)
+@options.timeout("How long to wait for other parties to answer.", 5.0)
 @options.as_json('Print one JSON object: {"ok", "findings": [{name, status, detail}]}.')
 @click.pass_context
 def command(

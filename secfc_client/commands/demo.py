@@ -18,8 +18,9 @@ from rich.console import Console
 
 from secfc import exits, local
 from secfc.agreement import plan
+from secfc.agreement.features import Feature
 from secfc.agreement.federation import RELAYS, SERVER
-from secfc.agreement.job import MEMBERSHIPS, MOST_RUNS, STARTS
+from secfc.agreement.job import MEMBERSHIPS, MOST_RUNS, SPLITS, STARTS
 from secfc.agreement.uploads import DEFAULT, MEANING, UPLOADS
 from secfc.commands import options
 from secfc.errors import InvalidInput
@@ -57,6 +58,13 @@ from secfc_client.commands.report import command as reporting
     help="private: hide which row is whose.",
 )
 @click.option(
+    "--split",
+    type=click.Choice(SPLITS),
+    default=SPLITS[0],
+    show_default=True,
+    help="columns: clients have different columns of the same rows, instead of different rows (membership is then private).",
+)
+@click.option(
     "--relay",
     type=click.Choice(RELAYS),
     default=RELAYS[0],
@@ -91,7 +99,7 @@ from secfc_client.commands.report import command as reporting
 @click.option(
     "--candidates",
     type=click.IntRange(1, MOST_CANDIDATES),
-    help="Rows each seed of k-means++ is chosen from; 1: plain k-means++. Default: 2 + ⌊ln k⌋.",
+    help="Candidate rows per seed of k-means++; 1: plain k-means++. Default: 2 + ⌊ln k⌋.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the mixture and of the start.")
 @click.option("--data", type=click.Path(path_type=Path), help="Cluster this CSV or Parquet file instead of a mixture.")
@@ -109,6 +117,7 @@ def command(
     privacy: int,
     uploads: str,
     membership: str,
+    split: str,
     relay: str,
     rows: int,
     features: int,
@@ -141,16 +150,15 @@ def command(
         choose=choose,
         privacy=privacy,
         uploads=uploads,
-        membership=membership,
         relay=relay,
         seeding=seeding,
         candidates=candidates,
         max_rows=len(chosen.values),
-        features=chosen.values.shape[1],
         bound=chosen.bound,
         precision=fixedpoint.precision_for(chosen.bound, bits=16),
         seed=str(seed),
         centers="clients" if centers else "nobody",
+        **_dealt(split, membership, clients, chosen.values.shape[1]),
     )
     agreed = plan.of(made)
     if plot is not None:
@@ -160,7 +168,8 @@ def command(
     with _folder(keep) as folder:
         own_ids = ["--write-ids"] if agreed.private else []  # in the clients' own files: the comparison needs the order
         site = local.Local(made, folder, client_options=["--open-centers", made.job.centers, *own_ids])
-        site.prepare(np.array_split(chosen.values, clients))
+        whole = [chosen.values] * len(made.holders)
+        site.prepare(whole or np.array_split(chosen.values, clients))
         with _ended_by_sigterm(), local.running(site):
             _watch(site, timeout, quiet=as_json)
         outcome = compare(site, agreed, chosen)
@@ -174,10 +183,20 @@ def command(
         show(outcome, plot, keep)
 
 
+def _dealt(split: str, membership: str, clients: int, features: int) -> dict[str, Any]:
+    """What the job says of who has what: rows of all columns, or columns of all rows, as evenly as it can be."""
+    if split == "rows":
+        return {"membership": membership, "features": features}
+    parts = np.array_split(np.arange(features), clients)
+    agreed = tuple(Feature(f"x{f + 1}", holder=f"client-{j + 1}") for j, part in enumerate(parts) for f in part)
+    return {"split": split, "features": features, "agreed": agreed}
+
+
 def _reports(site: local.Local) -> None:
     """Every client's report with the server's result in it; those the clients wrote themselves do without."""
-    for client in site.federation.roster:
-        call = ["--kit", str(site.kit(client)), "--data", str(site.folder / f"{client}.parquet")]
+    for client in site.sites:
+        call = ["--kit", str(site.kit(client)), "--data", str(site.data_file(client))]
+        call += ["--id", local.ID_COLUMN] if site.federation.holders else []
         files = ["--result", str(site.result_file), "--out", str(report.beside(site.labels_file(client)))]
         with redirect_stdout(StringIO()):
             reporting.main([*call, *files], standalone_mode=False)

@@ -22,8 +22,8 @@ _CURE = "choose another --out"
 @click.command("report")
 @options.kit("The kit of the party whose report it is.")
 @options.path("--data", "data_path", help="A client's rows, as they were clustered.")
-@click.option("--id", "id_column", help="As it was given to secfc-client.")
-@click.option("--features", help="As it was given to secfc-client.")
+@click.option("--id", "id_column", help="As given to secfc-client.")
+@click.option("--features", help="As given to secfc-client.")
 @options.state
 @options.path(
     "--result",
@@ -54,11 +54,13 @@ def command(
         if data_path is not None:
             raise InvalidInput(f"{kit_path} is the server's kit, and a server has no rows; leave out --data")
         textfile.write(out, _of_server(kit, result_path or kit_path / "result.json"), _CURE)
+    elif kit.federation.helps(kit.party_name):
+        raise InvalidInput(f"{kit.party_name} holds no column, so it has no rows to report on")
     else:
         if data_path is None:
             raise InvalidInput("a client's report is about its rows; give --data")
         report.preflight(out, data_path)
-        table = data.of_job(data_path, kit.federation.job, id_column, features)
+        table = data.of_job(data_path, kit.federation.job.of(kit.party_name), id_column, features)
         report.write(out, _of_client(kit, table, state or kit_path / "state", result_path))
     click.echo(f"report written: {out}")
 
@@ -77,4 +79,5 @@ def _of_client(kit: Kit, table: data.Table, state: Path, result_path: Path | Non
         raise ConfigError(f"{state}: no labels of these rows, in this order, are kept there; was the job finished?")
     result = jobreport.load(result_path, kit.federation.agreed().hex()) if result_path is not None else None
     given = budget.read(state).get(budget.key_of(table.feature_names, table.features))
+    table, kept = kept.taken(table)
     return report.report(kit.federation, kit.party_name, kept.session, table, kept.labels, given, result)

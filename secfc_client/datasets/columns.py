@@ -229,5 +229,5 @@ def checked_ids(path: Path, name: str, ids: pa.ChunkedArray) -> pa.ChunkedArray:
     twice = groups.filter(pc.greater(groups["row_count"], 1)).sort_by("row_min")
     if twice.num_rows:
         which = f"{twice['row_min'][0]} and {twice['row_max'][0]} ({twice.num_rows} ids occur more than once)"
-        raise DataError(f"{path}: the same id in column {shown(name)} stands in data rows {which}")
+        raise DataError(f"{path}: the same id in column {shown(name)} occurs in data rows {which}")
     return ids

@@ -62,6 +62,15 @@ def scaled(job: Job, values: Values) -> Values:
     return within
 
 
+def widened(job: Job, client: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Quantised rows with zeros in the columns of others, if columns are split over the clients."""
+    if not job.holders:
+        return rows
+    wide = np.zeros((len(rows), job.features), dtype=np.int64)
+    wide[:, list(job.columns_of(client))] = rows
+    return wide
+
+
 def _columns(path: Path, feature: Feature, column: pa.ChunkedArray, comma: bool) -> Values:
     """(rows, columns of this feature), NaN where the value is missing."""
     if not feature.levels:

@@ -275,7 +275,7 @@ def test_a_delivery_whose_last_byte_came_but_whose_end_did_not(trio: Trio, stack
     deliver_and_break(trio, stack, len(mine.shares("client-1")))
     mine.deliver("client-2")
     mine.hold()
-    until(lambda: helpers.said(trio.site, "client-1", "all shares are here"), "client-1 has all shares", 15)
+    until(lambda: helpers.said(trio.site, "client-1", "all shares have arrived"), "client-1 has all shares", 15)
     trio.finish()
 
 

@@ -229,7 +229,9 @@ def test_a_server_that_never_takes_what_we_hold_is_given_up() -> None:
     ended = job.clients["c0"].ended
     assert ended is not None
     assert isinstance(ended.error, Unavailable)
-    assert str(ended.error).startswith("for 30 s the server has not taken what we hold: the server refuses: join first")
+    assert str(ended.error).startswith(
+        "for 30 s the server has not accepted our report of what we hold: the server refuses: join first"
+    )
     assert 10 < job.joins < 50
 
 

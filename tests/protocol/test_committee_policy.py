@@ -85,7 +85,7 @@ def test_it_is_checked_by_a_client_that_has_no_shares_yet() -> None:
     for client in clients[:2]:
         client.tell(reveals(clients))
     refused(clients[1], shown(clients[1], (0, 2)), Refused, "committee = c0, c1, c4, but c2 would compare")
-    refused(clients[0], shown(clients[0], (0, 4)), OutOfTurn, "before all shares are here")
+    refused(clients[0], shown(clients[0], (0, 4)), OutOfTurn, "before all shares have arrived")
 
 
 def test_a_request_that_is_known_is_checked_again_under_a_new_policy() -> None:

@@ -339,7 +339,7 @@ def test_a_session_that_was_broken_off_stays_dead() -> None:
     play(clients, lambda j: other(everybody(clients), 0))
     for client in clients:
         again = client.restarted()
-        refused(again, met, JobFailed, "broken off before and is not taken up again")
+        refused(again, met, JobFailed, "aborted earlier and cannot be resumed")
         assert again.phase is Phase.JOINING
         assert again.machine._desk.used, "a new job gets fresh secrets, and so another session"
 

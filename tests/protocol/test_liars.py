@@ -32,7 +32,8 @@ from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel, Whole, attempt_name, attempt_of, of_words, to_words
 from secfc.protocol.rounds.kinds import Lies
 from secfc.protocol.server import records
-from secfc.protocol.server.asking import Attempt, Solved
+from secfc.protocol.server.asking import Solved
+from secfc.protocol.server.attempt import Attempt
 from secfc.protocol.server.inputs import Unfollowed
 from secfc.protocol.server.job import Deadlines
 from secfc_server import result, service

@@ -23,7 +23,8 @@ from secfc.protocol.client.site import SHARE_SECONDS
 from secfc.protocol.effects import Arrived, Tick, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
-from secfc.protocol.server.asking import Asking, Attempt
+from secfc.protocol.server.asking import Asking
+from secfc.protocol.server.attempt import Attempt
 from secfc.protocol.server.inputs import Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.job import Deadlines
 from tests.parties import deal, make_federation, resigned, unchanged

@@ -58,7 +58,7 @@ def test_nobody_is_told_how_many_rows_a_client_brings() -> None:
     fresh = strangers(PRIVATE, scene.rows)[0].site
     told = resigned(fresh.introduction(), PRIVATE, rows=4)
     server = Coordinator(PRIVATE, scene.plan, verifier(PRIVATE))
-    with unchanged(server), pytest.raises(Malformed, match="nobody tells"):
+    with unchanged(server), pytest.raises(Malformed, match="no client may say"):
         server.handle(Joined("c0", messages.Join(PRIVATE.agreed(), bytes(16), told)), 0.0)
 
 

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from secfc.privacy import keys
-from secfc.privacy.envelopes import Envelope, Sort
+from secfc.privacy.envelopes import Altered, Envelope, Pair, Sort
 from secfc.protocol.courier import Answered, Asked, Broke, Courier, Met, Noticed, Outcome
 
 NAMES = ("a", "b", "c")
@@ -263,3 +264,152 @@ def test_who_has_a_client_s_keys_opens_what_was_recorded(trio: Trio) -> None:
     key = AESGCM(keys.derive(secret("a", "b"), SESSION, b"relay", b"a", b"b", *epochs))
     opened = key.decrypt(recorded.number.to_bytes(12, "big"), recorded.sealed, recorded.bound("a", "b"))
     assert opened == b"recorded by the server"
+
+
+def test_two_clients_that_begin_again_at_the_same_time_meet_at_once(trio: Trio) -> None:
+    """Their hellos cross, and each shows an epoch of the other that is over; nobody waits for a deadline."""
+    trio.ends["a"].give_up("b", "b does not answer")
+    trio.ends["b"].give_up("a", "a does not answer")
+    trio.works()
+    trio.works("b", "a")
+
+
+def test_a_hello_that_was_dropped_is_made_up_for_by_the_next_envelopes(trio: Trio) -> None:
+    dropped: list[Envelope] = []
+
+    def dropping(sender: str, one: Envelope) -> list[tuple[str, Envelope]]:
+        if one.sort is Sort.HELLO and not dropped:
+            dropped.append(one)
+            return []
+        return honest(sender, one)
+
+    trio.server = dropping
+    trio.ends["a"].give_up("b", "b does not answer")
+    ask(trio, b"under an epoch that b does not know")
+    assert trio.asked("b") == []
+    ask(trio, b"whether anybody is there")
+    assert any(isinstance(one, Broke) for one in trio.heard["a"]), "a sends it again"
+    trio.works()
+
+
+def test_contents_that_change_places_are_noticed(trio: Trio) -> None:
+    """Splicing: the headers of one envelope with the content of another, or the end of one after the beginning of another."""
+    held: list[Envelope] = []
+
+    def splicing(sender: str, one: Envelope) -> list[tuple[str, Envelope]]:
+        if one.sort is not Sort.PIECE or len(held) == 2:
+            return honest(sender, one)
+        held.append(one)
+        if len(held) < 2:
+            return []
+        first, second = held
+        halves = replace(second, sealed=second.sealed[:8] + first.sealed[8:])
+        return honest(sender, replace(first, sealed=second.sealed)) + honest(sender, halves)
+
+    trio.server = splicing
+    ask(trio, b"first of the same length", b"second, of equal length")
+    assert trio.asked("b") == []
+    assert [text.split(" is not")[0] for text in trio.noticed("b")[:2]] == [
+        "what the server says is envelope 1 from a",
+        "what the server says is envelope 2 from a",
+    ]
+    trio.works()
+
+
+@pytest.mark.parametrize("keep", [0, 1, 15, 16, 17])
+def test_a_truncated_envelope_is_noticed(trio: Trio, keep: int) -> None:
+    trio.server = lambda sender, one: honest(
+        sender, replace(one, sealed=one.sealed[:keep]) if one.sort is Sort.PIECE else one
+    )
+    ask(trio, b"content")
+    assert trio.asked("b") == []
+    assert "from a is not what a sealed for us" in trio.noticed("b")[0]
+    trio.works()
+
+
+KEYS = {name: X25519PrivateKey.from_private_bytes(bytes([i + 1]) * 32) for i, name in enumerate("abcd")}
+
+
+def introduced(*parties: tuple[str, str]) -> list[tuple[str, bytes]]:
+    """A roster: names, and whose key each has introduced."""
+    return [(name, KEYS[key].public_key().public_bytes_raw()) for name, key in parties]
+
+
+def hello_of(me: str, roster: list[tuple[str, bytes]], session: bytes = SESSION) -> Pair:
+    """a's or b's end of their pair, as that roster and session make it."""
+    place = 0 if me == "a" else 1
+    shared = keys.pair_keys(KEYS[me], session, roster, place)[1 - place]
+    return Pair(shared, session, me, roster[1 - place][0], random.Random(me).randbytes)
+
+
+def test_keys_are_bound_to_names_public_keys_session_and_direction() -> None:
+    plain = introduced(("a", "a"), ("b", "b"))
+    known, _ = hello_of("b", plain).greeted(replace(hello_of("a", plain).hello(), peer="a"))
+    assert known is False, "it opens"
+    greeting = replace(hello_of("a", plain).hello(), peer="a")
+    strangers = {
+        "another session": hello_of("b", plain, b"t" * 32),
+        "another name of the sender": hello_of("b", [("c", plain[0][1]), plain[1]]),
+        "another public key of the sender": hello_of("b", introduced(("a", "c"), ("b", "b"))),
+        "another public key of the receiver": hello_of("b", introduced(("a", "a"), ("b", "d"))),
+    }
+    for what, stranger in strangers.items():
+        try:
+            stranger.greeted(greeting)
+        except Altered:
+            continue
+        pytest.fail(f"{what}: it opens")
+    with pytest.raises(Altered):
+        hello_of("a", plain).greeted(replace(greeting, peer="b"))  # a's own, sent back
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_the_server_does_everything_is_taken_at_most_once_and_in_order(seed: int) -> None:
+    """Then it turns honest, and two questions are enough to go on."""
+    trio, chance = Trio(), random.Random(seed)
+    record: list[tuple[str, Envelope]] = []
+
+    def any_trick(sender: str, one: Envelope) -> list[tuple[str, Envelope]]:
+        record.append((sender, one))
+        match chance.randrange(12):
+            case 0:
+                return []
+            case 1:
+                return honest(sender, one) * 2
+            case 2:
+                return honest(*chance.choice(record))
+            case 3:
+                return [(chance.choice(NAMES), given) for _, given in honest(*chance.choice(record))]
+            case 4:
+                return honest(sender, replace(one, sealed=chance.choice(record)[1].sealed))
+            case 5:
+                return honest(sender, replace(one, number=one.number + 1, total=one.total ^ 1))
+        return honest(sender, one)
+
+    trio.server, sent = any_trick, 0
+    for _ in range(30):
+        sender, other = chance.sample(NAMES, 2)
+        match chance.randrange(8):
+            case 0:
+                trio.ends[sender] = trio.fresh(sender)
+            case 1:
+                trio.heard[sender] += trio.ends[sender].away(other)
+            case 2:
+                trio.heard[sender] += trio.ends[sender].give_up(other, "no answer")
+            case _ if trio.ends[sender].ready(other):
+                sent += 1
+                trio.ends[sender].ask(other, Sort.PIECE, 1, b"%s%s%06d" % (sender.encode(), other.encode(), sent))
+        trio.carry()
+    for name in NAMES:
+        for sender in NAMES:
+            taken = [one.content for one in trio.heard[name] if isinstance(one, Asked) and one.peer == sender]
+            assert all(content[:2] == (sender + name).encode() for content in taken)
+            assert taken == sorted(set(taken))
+    trio.server = honest
+    for sender, other in (*itertools.permutations(NAMES, 2), *itertools.permutations(NAMES, 2)):
+        trio.ends[sender].greet(other)
+        trio.carry()
+        trio.ends[sender].ask(other, Sort.ASK, 0, b"")
+        trio.carry()
+    for sender, other in itertools.permutations(NAMES, 2):
+        trio.works(sender, other)

@@ -28,7 +28,7 @@ from secfc.protocol import memory
 from secfc.protocol.effects import Send
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.rounds import sealing
-from secfc.protocol.server.asking import Attempt
+from secfc.protocol.server.attempt import Attempt
 from tests.parties import make_federation
 
 Attack = Callable[[Transcript], Outcome]
@@ -210,6 +210,6 @@ def test_the_attack_on_labels_can_fail() -> None:
 def test_the_labels_attacked_are_those_that_the_meter_counts() -> None:
     setting = labels.settings()[0]
     given, federation = labels.published(setting, 0), make_federation(5, k=setting.clusters, seeding=setting.start)
-    seen = record(setting, "sealed")
+    seen = record(setting, "sealed", candidates=setting.plan("sealed").candidates)
     counted = assignments_given(federation.job, federation.job.k, len(seen.requests) - 1)
     assert len(given) == counted, "the last request opens the inertia"

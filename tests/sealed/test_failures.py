@@ -11,12 +11,12 @@ import pytest
 
 from secfc.agreement.federation import SERVER
 from secfc.coding.sharing import CodedRows
-from secfc.errors import JobFailed, Refused, Unavailable
+from secfc.errors import JobFailed, Refused, SecfcError, Unavailable
 from secfc.kmeans.lloyd import Step
 from secfc.privacy.sealed.comparer import Comparer
 from secfc.privacy.sealed.messages import Kind as Said
 from secfc.protocol import messages, parcels
-from secfc.protocol.effects import Send, Work
+from secfc.protocol.effects import Arrived, Send, Work
 from secfc.protocol.messages import Phase, RoundRequest
 from secfc.protocol.parcels import Kind, Parcel, Whole
 from secfc.protocol.rounds import sealing
@@ -576,3 +576,29 @@ def test_a_client_opens_the_inertia_in_so_many_epochs_and_no_more(place: int) ->
         assert note(epoch) == noted, "the same epoch counts once"
     with pytest.raises(Refused, match="in 16 epochs"):
         note(500)
+
+
+def test_a_members_last_words_are_taken_though_the_answer_needed_none() -> None:
+    """What one member says may come after another one's message has settled the request: no reason to refuse, or to warn.
+    Uploads are another thing: an answer needs all of them."""
+    job = Watched()
+    seen: list[Parcel] = []
+
+    def listen(_: str, send: Send) -> Send:
+        if isinstance(send.message, Parcel) and send.message.kind is Kind.STEP:
+            seen.append(send.message)
+        return send
+
+    job.say = listen
+    job.world.until(lambda: 2 in job.world.finished_requests)
+    name = max(name for name in job.told if name[0] == 2)
+    refused: dict[Kind, SecfcError | None] = {}
+    for kind in (Kind.STEP, Kind.UPLOAD):
+        parcel = Parcel(
+            seen[-1].session, kind, parcels.attempt_name(*name) + (b"last words" if kind is Kind.STEP else b"")
+        )
+        member = job.names(job.detail(name).committee)[0]
+        job.world.give(SERVER, Arrived(member, parcel, 0, 4, b"word"), partial(refused.__setitem__, kind))
+    job.finish()
+    assert refused[Kind.STEP] is None
+    assert "is over" in str(refused[Kind.UPLOAD])

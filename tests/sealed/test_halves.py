@@ -117,7 +117,7 @@ def test_messages_out_of_turn() -> None:
         referee.take(0, Message(Kind.DIGITS, 1, 0, 1, data))
     with pytest.raises(OutOfTurn, match="for chunk 9"):
         members[0].take(Message(Kind.BITS, 1, 9, 1, data))
-    with pytest.raises(OutOfTurn, match="no member"):
+    with pytest.raises(OutOfTurn, match="not a member"):
         referee.take(2, Message(Kind.TEST, 1, 0, 1, data))
     with pytest.raises(OutOfTurn, match="not been answered"):
         _ = referee.answer

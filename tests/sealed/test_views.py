@@ -326,6 +326,59 @@ def test_both_messages_of_a_selection(zero: bool) -> None:
     assert any(told) is not zero
 
 
+@pytest.mark.parametrize("zero", [True, False])
+def test_choosing_among_three_candidates(zero: bool) -> None:
+    """Whatever the order of the totals, what the server sees after the comparisons, whose bits are blinded evenly, depends on
+    the winner only; without zero-shares it tells more. Which bit counts where is the product's."""
+    tests = _counts_of_three()
+    drawn = coins(*[range(2)] * 3, *[range(1, 3)] * 3, *[range(3) if zero else [0]] * 3)
+    many = steps.Counts(*(_repeated(part, len(drawn)) for part in (tests.up, tests.down)), 3 * len(drawn))
+    blinds, factors, mask = (np.ascontiguousarray(drawn[:, at : at + 3], np.uint8) for at in (0, 3, 6))
+    stream = np.tile(np.array([2, 1, 0], dtype=np.uint8), len(drawn))
+    seen: dict[int, list[Table]] = {0: [], 1: [], 2: []}
+    for totals in set(product(range(3), repeat=3)):
+        beaten = np.array([totals[b] < totals[a] for a, b in combinations(range(3), 2)], dtype=np.uint8)
+        g = blinds ^ beaten
+        rest = steps.deal_bits(3, g.reshape(-1), [stream])
+        answers = [
+            steps.answer_counts(3, share, blinds.reshape(-1), many, factors.reshape(-1), zeros, first)
+            for share, zeros, first in (
+                (stream, (mask.reshape(-1), EMPTY), True),
+                (rest, (EMPTY, mask.reshape(-1)), False),
+            )
+        ]
+        one, two = (answer.reshape(-1, 3).astype(np.int64) for answer in answers)
+        found, winner = (one + two) % 3 == 0, totals.index(min(totals))
+        assert (found == (np.arange(3) == winner)).all()
+        seen[winner].append(np.column_stack([g, one, two]))
+    assert all(same(views) for views in seen.values()) is zero
+    assert not same([seen[0][0], seen[1][0]])
+
+
+def _counts_of_three() -> steps.Counts:
+    """What the script that chooses among three candidates counts where."""
+    kept: list[steps.Counts] = []
+    original = Referee.zero
+
+    def noted(self: Referee, bits: Any, tests: steps.Counts) -> Talk[Any]:
+        kept.append(tests)
+        return (yield from original(self, bits, tests))
+
+    def script(side: Side) -> Talk[int]:
+        totals = np.zeros((2, 3, 1), dtype=np.uint32)
+        return (yield from seeding._least(side, side.terms.field, totals))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Referee, "zero", noted)
+        converse(Terms(Field.of(1), 2, 3, 1000, 2), script)
+    return kept[0]
+
+
+def _repeated(tests: Any, count: int) -> Any:
+    """The same counts for every combination of coins, each with three of its own."""
+    return (tests[None] + 3 * np.arange(count, dtype=np.int32)[:, None]).astype(np.int32).reshape(-1)
+
+
 @pytest.mark.parametrize("candidates", [9, 15])
 def test_a_groups_winner_stands_at_any_place(candidates: int) -> None:
     """Inside a group the server sees where the count is zero: over all turns every place once, whoever wins."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from secfc.agreement.features import Feature
 from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
 from secfc.kmeans import central
@@ -29,20 +30,25 @@ class Scene:
     federation: Federation
     rows: tuple[Rows, ...]
     liars: tuple[str, ...] = ()
+    names: tuple[tuple[str, ...], ...] = ()  # of every client's rows, where columns are split and rows linked
+
+    def linked(self, client: str, session: bytes) -> Ids:
+        """IDs of a client's rows, by their names."""
+        return identifiers.linked(self.names[self.federation.roster.index(client)], bytes(32), session)
 
     @property
     def plan(self) -> Plan:
         return plan_of(self.federation)
 
     def expected(self, coins: Coins, ids: Sequence[Ids] | None) -> list[Expected]:
-        """Central Lloyd of every run from the same coins; with private membership rows are ordered by ID."""
+        """Central Lloyd of every run from the same coins; with private membership rows are ordered by ID, and where columns
+        are split they are those that all holders have."""
         job = self.federation.job
-        pooled = np.concatenate(self.rows)
-        order = np.arange(len(pooled)) if ids is None else identifiers.order(np.concatenate(list(ids)))
+        pooled, places = self._pooled(ids)
         start = coins if job.seed is None else Coins(job.seed.encode())
         kind = kind_of(self.plan)
         runs = central.runs(
-            pooled[order],
+            pooled,
             job.runs,
             start=job.seeding,
             coins=start,
@@ -51,15 +57,33 @@ class Scene:
             draw_bits=kind.draw_bits(self.plan),
             candidates=job.candidates,
         )
-        return [self._expected(pooled, order, found) for found in runs]
+        return [self._expected(pooled, places, found) for found in runs]
 
-    def _expected(self, pooled: Rows, order: npt.NDArray[np.int64], found: central.Central) -> Expected:
-        kind = kind_of(self.plan)
-        labels = np.empty(len(pooled), dtype=np.int32)
-        labels[order] = found.labels
+    def _pooled(self, ids: Sequence[Ids] | None) -> tuple[Rows, list[list[int]]]:
+        """The table that a central party would cluster, and where every client's rows stand in it (-1: they do not)."""
         edges = np.cumsum([0, *map(len, self.rows)])
-        own = [labels[a:b].tolist() for a, b in itertools.pairwise(edges)]
-        loss = found.inertia if kind.shows_distances else partition_inertia(pooled[order], found.labels)
+        if ids is None:
+            return np.concatenate(self.rows), [list(range(a, b)) for a, b in itertools.pairwise(edges)]
+        named = [list(map(tuple, own.tolist())) for own in ids]
+        holders = [set(own) for own, client in zip(named, self.federation.roster, strict=True) if self._holds(client)]
+        common = sorted(set.intersection(*holders) if self.names else set.union(*holders))
+        at = {name: place for place, name in enumerate(common)}
+        places = [[at.get(name, -1) for name in own] for own in named]
+        pooled = np.zeros((len(common), self.federation.job.features), dtype=np.int64)
+        for rows, own in zip(self.rows, places, strict=True):
+            for row, place in zip(rows, own, strict=True):
+                if place >= 0:
+                    pooled[place] += row
+        return pooled, places
+
+    def _holds(self, client: str) -> bool:
+        return not self.federation.helps(client)
+
+    def _expected(self, pooled: Rows, places: list[list[int]], found: central.Central) -> Expected:
+        kind = kind_of(self.plan)
+        labels = found.labels.tolist()
+        own = [[labels[place] if place >= 0 else -1 for place in mine] for mine in places]
+        loss = found.inertia if kind.shows_distances else partition_inertia(pooled, found.labels)
         return Expected(own, [one.tolist() for one in found.history], found.converged, loss)
 
 
@@ -108,7 +132,7 @@ def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
         "uploads": "open" if liars else "sealed" if sealed else chance.choice(["masked", "masked", "open"]),
         "seeding": chance.choice(["k-means++", "random", "separation"]),
         "membership": "private" if private else "public",
-        "k": chance.choice([2, 3, 3, 10] if sealed else [2, 3]),  # ten: groups of clusters
+        "k": chance.choice([2, 2, 3, 3, 10] if sealed else [2, 3]),  # ten: groups of clusters
         "starts": 1,
         "max_rounds": chance.choice([3, 300]),
         "centers": "nobody" if private else chance.choice(["nobody", "nobody", "clients", "server"]),
@@ -119,12 +143,35 @@ def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
     if chance.random() < 0.3:
         settings["seed"] = f"seed {chance.randrange(1000)}"
     if chance.random() < 0.3:
-        settings["starts"] = chance.choice([1, 2, 3])
-        settings["k"] = chance.choice([settings["k"], [2, 3], [3, 1], [4, 2, 3]])
+        settings["k"] = chance.choice([2, 3, [2, 3], [3, 1], [4, 2, 3]])
+        several = isinstance(settings["k"], list)
+        settings["starts"] = chance.choice([1, 1, 2] if several else [2, 3])
     agreed = relayed(make_federation(clients, **settings), chance.choice([0.0, 0.0, 0.0, 0.5, 1.0]), chance)
     sizes = [chance.choice([0, 1, 3, 4, 6]) for _ in range(clients)]
     sizes[0] += max(max(agreed.job.ks) + 1 - sum(sizes), 0)
     spread = chance.choice([2, 128])
     rows = deal(chance.randrange(1 << 30), sizes, spread=spread)
     lying = tuple(chance.sample(agreed.roster, chance.randint(0, liars)))
+    if private and chance.random() < 0.4:
+        return split_scene(agreed, chance, spread)
     return Scene(agreed, tuple(rows), lying)
+
+
+def split_scene(agreed: Federation, chance: random.Random, spread: int = 128) -> Scene:
+    """The same, but columns are split over two clients or more; each has some rows that not all others have."""
+    features, count = agreed.job.features, chance.randint(2, min(agreed.job.features, agreed.n))
+    holders = chance.sample(agreed.roster, count)
+    held = [*holders, *(chance.choice(holders) for _ in range(features - count))]
+    about = tuple(Feature(f"x{f + 1}", holder=name) for f, name in enumerate(chance.sample(held, features)))
+    names = tuple(one.name for one in about)
+    job = replace(agreed.job, split="columns", ids="linked", agreed=about, feature_names=names)
+    common = max(job.ks) + chance.choice([0, 1, 5])
+    rows, named = [], []
+    for client in agreed.roster:
+        own = [f"p{i}" for i in range(common)]
+        own += [f"q{i}" for i in range(6) if chance.random() < 0.3 and client != holders[i % count]]
+        own = chance.sample(own, len(own)) if client in holders else []
+        values = deal(chance.randrange(1 << 30), [len(own)], features, spread)[0]
+        rows.append(values * np.isin(np.arange(features), job.columns_of(client)))
+        named.append(tuple(own))
+    return Scene(replace(agreed, job=job), tuple(rows), names=tuple(named))

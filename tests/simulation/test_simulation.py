@@ -43,6 +43,13 @@ def test_random_scenes_are_of_all_kinds() -> None:
     assert sum(scene.uploads == "sealed" for scene in scenes) >= 80
     assert any(scene.uploads == "sealed" and scene.job.k > 8 for scene in scenes), "groups of clusters"
     assert any(scene.liars for scene in scenes)
+    assert {scene.job.centers for scene in scenes} == {"nobody", "clients", "server"}
+    assert sum(len(scene.job.runs) > 1 for scene in scenes) >= 80, "several runs"
+    split = [scene for scene in scenes if scene.holders]
+    assert {scene.uploads for scene in split} == {"open", "masked", "sealed"}, "columns are split in every kind"
+    assert {scene.relay for scene in split} == {"never", "fallback", "only"}
+    assert any(len(scene.holders) > 2 for scene in split)
+    assert any(len(scene.holders) == scene.n for scene in split), "also without helpers"
     assert min(Counter(scene.relay for scene in scenes).values()) >= 40, "direct, mixed and relayed"
 
 
@@ -53,10 +60,12 @@ def test_a_disaster_is_its_seed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_random_disasters() -> None:
-    """All kinds of rounds, a quarter of them sealed; all memberships and seedings. Other seeds in every run."""
+def test_random_disasters(capsys: pytest.CaptureFixture[str]) -> None:
+    """All kinds of rounds, a quarter of them sealed; all memberships and seedings. Other seeds in every run, and the
+    log shows which, whether they fail or not."""
     first, began = secrets.randbelow(1 << 40), time.monotonic()
-    print(f"seeds {first} to {first + RANDOM - 1}", flush=True)
-    failed = [outcome.seed for outcome in outcomes(range(first, first + RANDOM), PROCESSES) if told(outcome)]
-    print(f"{RANDOM / (time.monotonic() - began):.1f} disasters per second")
+    with capsys.disabled():
+        print(f"\nseeds {first} to {first + RANDOM - 1}", flush=True)
+        failed = [outcome.seed for outcome in outcomes(range(first, first + RANDOM), PROCESSES) if told(outcome)]
+        print(f"{RANDOM} disasters in {time.monotonic() - began:.0f} s", flush=True)
     assert not failed, f"seeds {failed}"

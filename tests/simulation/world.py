@@ -9,7 +9,6 @@ happens is written into `trace`.
 from __future__ import annotations
 
 import heapq
-import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -44,7 +43,7 @@ from secfc.protocol.server.inputs import Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.job import Deadlines
 from secfc.protocol.server.news import Cursor
 from secfc.v1 import secfc_pb2 as pb
-from tests.parties import sign, verifier
+from tests.parties import admitted, sign, verifier
 from tests.simulation.carried import Carrier
 from tests.simulation.registry import Registry
 from tests.simulation.scene import Expected, Scene
@@ -68,6 +67,7 @@ class Process:
     kept_at: float = 0.0  # when the last of them is kept: one after the other
     frozen_until: float = 0.0
     disk_fails: bool = False
+    busy: float = 0.05  # seconds that computing takes at most
     error: SecfcError | None = None  # how its last life ended
     done: bool = False  # a client: its job is over for it, with labels
 
@@ -99,13 +99,15 @@ class World:
         self.carrier = Carrier(self)
         self.parties = {name: Process(name) for name in (SERVER, *scene.federation.roster)}
         self.clients = [self.parties[name] for name in scene.federation.roster]
+        self.piece_bytes = 64
+        self.ends = 0  # counts ends of processes, and of the server's job
         self.lossy = 0.0 if calm else 0.02  # chance that a message is cut, comes twice, or its receipt is lost
         self.crashes = 0.0  # chance that a party dies between two effects
         self.walls: set[frozenset[str]] = set()  # pairs that cannot reach each other
         self.alter: Callable[[str, Send], Send] = lambda _, send: send
         self.tell: Callable[[str, messages.Event], messages.Event] = lambda _, event: event
         self.policies: dict[str, Policy] = {}
-        self.ids: Callable[[str, bytes], Ids] | None = None
+        self.ids: Callable[[str, bytes], Ids] | None = scene.linked if scene.names else None
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._streams: dict[str, Stream] = {}
@@ -145,8 +147,8 @@ class World:
     def patched(self) -> Iterator[None]:
         """Small pieces, so that small jobs travel in many; and the registry looks on."""
         with ExitStack() as stack:
-            stack.enter_context(mock.patch.object(transfer, "PIECE_BYTES", 64))
-            stack.enter_context(mock.patch.object(transfer, "FIRST_BYTES", 32))
+            stack.enter_context(mock.patch.object(transfer, "PIECE_BYTES", self.piece_bytes))
+            stack.enter_context(mock.patch.object(transfer, "FIRST_BYTES", self.piece_bytes // 2))
             stack.enter_context(self.registry.watching())
             yield
 
@@ -225,6 +227,7 @@ class World:
             return
         self.say(f"{name} dies: {why}")
         process.machine = None
+        self.ends += 1
         for stream in list(self._streams.values()):
             if name in (SERVER, stream.client):
                 self._cut(stream)
@@ -346,12 +349,13 @@ class World:
             self.after(self.chance.uniform(0.0, 0.02), partial(self._transmit, process.name, life, send))
         for work in effects.work:
             if process.alive:
-                self.after(self.chance.uniform(0.0, 0.05), partial(self._work, process, life, work))
+                self.after(self.chance.uniform(0.0, process.busy), partial(self._work, process, life, work))
         if not process.alive:
             reply(Unavailable(f"{process.name}: the connection broke"))
             return
         reply(effects.refusal)
         if process.name == SERVER:
+            self.ends += process.machine.phase is Phase.FAILED
             self.after(0.0, self._pump)
         elif process.machine.over(self.now):
             self._end(process.name)
@@ -361,10 +365,7 @@ class World:
         """Nothing of an answer leaves before it is on disk that the request was admitted, and what that gives away."""
         parcel = send.message
         if process.name != SERVER and isinstance(parcel, Parcel) and parcel.kind in (Kind.UPLOAD, Kind.STEP):
-            given = process.disk.get("given", b"")
-            asked = json.loads(given[4 : 4 + int.from_bytes(given[:4], "big")] or b"{}").get("asked", {})
-            admitted = asked.get("number", 0), asked.get("attempt", 0)
-            assert attempt_of(parcel.name) <= admitted, f"{process.name} answers what it has not noted"
+            assert attempt_of(parcel.name) <= admitted(process.disk), f"{process.name} answers what it has not noted"
 
     def _work(self, process: Process, life: int, work: Work | Load) -> None:
         if process.life != life or not process.alive:

@@ -22,7 +22,8 @@ from secfc.pki import authority as authorities
 from secfc.pki import probe
 from secfc.pki.provision import provision
 from secfc_client.commands import check
-from secfc_client.commands.checks import network
+from secfc_client.commands.checks import network, readiness
+from tests import parties
 from tests.unit.test_status import PATIENCE, Fake, make_federation, on_a_terminal, reply, serving
 
 KIT = ["files", "key permissions", "key matches", "chain", "dates", "identity", "roster", "plan"]
@@ -425,3 +426,22 @@ def test_on_a_terminal_it_is_coloured_and_folds(kits: Path) -> None:
     assert code == 1
     assert "\x1b[1;31mFAIL" in seen
     assert "\x1b[32mok" in seen
+
+
+def test_columns_at_different_sites(tmp_path: Path) -> None:
+    """A holder is told what it brings, and looked at for that alone; a helper brings nothing."""
+    held = {"x": {"holder": "c0"}, "y": {"holder": "c1"}}
+    made = parties.make_federation(3, split="columns", features=held)
+    (rows := tmp_path / "rows.csv").write_text("patient,x\np1,0.5\np2,0.25\n")
+    own, nameless = readiness.Data(rows, "patient", None), readiness.Data(rows, None, None)
+    told = [
+        readiness._columns(made, name, data)
+        for name, data in (("c0", own), ("c0", nameless), ("c2", None), ("c2", own))
+    ]
+    assert [one.status for one in told] == ["ok", "fail", "ok", "fail"]
+    assert "holds x; rows are those that c0, c1 all have" in told[0].detail
+    assert "give --id COLUMN too" in told[1].detail
+    assert "only computes for c0, c1" in told[2].detail
+    lines = {one.name: one for one in readiness._data(made, made.job.of("c0"), own)}
+    assert "2 rows, 1 features: x" in lines["data"].detail
+    assert not [name for name, one in lines.items() if one.status == "fail"]

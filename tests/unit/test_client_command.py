@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from secfc import local
+from secfc.agreement.features import Feature
 from secfc.coding import kernels
-from secfc.errors import ConfigError, Unavailable
+from secfc.errors import ConfigError, InvalidInput, SecfcError, Unavailable
 from secfc.lock import Lock
 from secfc.pki import provision
 from secfc.protocol.effects import Put
@@ -119,3 +120,60 @@ def test_a_second_client_with_the_same_state_is_told_so_and_touches_nothing(kit:
     lock.release()
     with pytest.raises(Joining):
         start(kit, ROWS)
+
+
+# --- columns at different sites -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def split(tmp_path: Path, kit: Path) -> Path:
+    """Kits of two holders and a helper."""
+    agreed = (Feature("x1", holder="client-1"), Feature("x2", holder="client-2"))
+    shape = {"max_rows": 9, "features": 2, "bound": 1.0, "precision": 4}
+    made = local.describe(3, k=2, privacy=1, split="columns", agreed=agreed, **shape)
+    provision.provision(made, tmp_path / "split")
+    return tmp_path / "split"
+
+
+OWN = "person,x1\nann,0.5\nbob,0.25\n"
+
+
+def test_a_holder_brings_its_own_columns_and_a_helper_no_files(split: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Joining):
+        start(split / "client-1", OWN, "--id", "person")
+    with pytest.raises(Joining):
+        command.main(["--kit", str(split / "client-3")], standalone_mode=False)
+    assert "holds no column and only computes for others  holders=client-1,client-2" in capsys.readouterr().err
+    assert not (split / "client-3" / "link.key").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "complaint"),
+    [
+        (OWN, [], "needs --id COLUMN, the column that names rows"),
+        (OWN, ["--id", "person", "--publish-ids"], "every holder has every row, so there is nothing to publish"),
+        (
+            "person,x1\nann,0.5\nann,0.25\n",
+            ["--id", "person"],
+            "the same id in column 'person' stands in data rows 1 and 2",
+        ),
+        ("person,x1\nann,0.5\n,0.25\n", ["--id", "person"], "row"),
+        ("person,x2\nann,0.5\n", ["--id", "person"], "there is no column"),
+    ],
+)
+def test_one_line_for_rows_that_cannot_be_linked(split: Path, rows: str, options: list[str], complaint: str) -> None:
+    with pytest.raises(SecfcError) as caught:
+        start(split / "client-1", rows, *options)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_do_not_fit_what_a_client_holds(split: Path) -> None:
+    with pytest.raises(
+        InvalidInput, match=r"client-3 holds no feature of federation\.toml, so it only computes for client-1"
+    ):
+        start(split / "client-3", OWN)
+    with pytest.raises(InvalidInput, match="--data FILE with this client's rows and --out FILE"):
+        command.main(["--kit", str(split / "client-1")], standalone_mode=False)
+    with pytest.raises(InvalidInput, match="has no labels to write; leave out --again"):
+        command.main(["--kit", str(split / "client-3"), "--again"], standalone_mode=False)

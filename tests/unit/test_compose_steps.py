@@ -14,6 +14,7 @@ from secfc.agreement import federation as federations
 from secfc.agreement.federation import Federation
 from secfc.agreement.uploads import MEANING
 from secfc.protocol.effects import Put
+from secfc_client import data
 from secfc_server.journal import Journal
 from tests.parties import make_federation
 
@@ -183,6 +184,21 @@ def test_relayed_clients_have_no_address(compose: Compose, monkeypatch: pytest.M
     assert {client.address for client in made.clients} == {""}
 
 
+def test_columns_are_dealt_over_the_clients_and_rows_are_named(
+    compose: Compose, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(3, 6):
+        (compose.kits / f"client-{number}").mkdir()
+    settings(monkeypatch, SPLIT="columns", ID_COLUMN="person", FEATURES="7", ROWS="20")
+    assert compose.provision.main() == 0, capsys.readouterr().err
+    made = compose.provision.wanted()
+    assert made.holders == made.roster
+    assert [len(made.job.columns_of(name)) for name in made.roster] == [2, 2, 1, 1, 1]
+    for name in made.roster:
+        table = data.of_job(compose.kits / name / "rows.csv", made.job.of(name), "person", None)
+        assert (len(table), table.ids.to_pylist()[:2]) == (20, ["0", "1"])
+
+
 @pytest.mark.parametrize(
     ("value", "uploads"), [(None, "sealed"), ("", "sealed"), ("masked", "masked"), ("open", "open")]
 )
@@ -196,6 +212,15 @@ def test_uploads_are_sealed_unless_the_settings_say_otherwise(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"SPLIT": "both"}, "SPLIT must be one of rows, columns, not 'both'; correct it in .env"),
+        (
+            {"SPLIT": "columns"},
+            "SPLIT=columns needs ID_COLUMN, the column that names rows, say ID_COLUMN=id; set it in",
+        ),
+        (
+            {"SPLIT": "columns", "ID_COLUMN": "id"},
+            "SPLIT=columns deals FEATURES over 5 clients, and there are 4; name more",
+        ),
         ({"RELAY": "maybe"}, "RELAY must be one of never, fallback, only, not 'maybe'; correct it in .env"),
         ({"UPLOADS": "hidden"}, "UPLOADS must be one of sealed, masked, open, not 'hidden'; correct it in .env"),
         (

@@ -15,7 +15,7 @@ from secfc.protocol import messages, parcels, start
 from secfc.protocol.effects import Arrived, Effects, Put, Started, Tick, Work, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
-from secfc.protocol.server.asking import Attempt
+from secfc.protocol.server.attempt import Attempt
 from secfc.protocol.server.coordinator import Coordinator
 from secfc.protocol.server.inputs import CalledOff, Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.job import Deadlines

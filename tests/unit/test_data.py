@@ -213,7 +213,7 @@ def test_cut_or_mislabelled_files(tmp_path: Path) -> None:
     assert load(put(tmp_path, gzip.compress(b"a,b\n1,2\n"), "r.csv")).features.tolist() == [[1, 2]]
     packed = gzip.compress(b"a,b\n" + b"1,2\n" * 999)
     (tmp_path / "r.csv.gz").write_bytes(packed[:-9])
-    fails(lambda: load(tmp_path / "r.csv.gz"), "whole gzip file")
+    fails(lambda: load(tmp_path / "r.csv.gz"), "complete gzip file")
     (tmp_path / "r.csv.gz").write_bytes(b"a,b\n1,2\n")
     assert load(tmp_path / "r.csv.gz").features.tolist() == [[1, 2]]
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PLACES = ("common", "secfc_client", "secfc_server", "experiments", "deploy", "docs", "tests", "proto", ".ci")
@@ -76,3 +79,34 @@ def test_a_folder_of_our_name_does_not_hide_the_package(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def locked(name: str) -> dict[str, set[str]]:
+    """Versions by package; every one of them with hashes."""
+    text = (ROOT / "deploy" / "locks" / name).read_text(encoding="utf-8")
+    entries = re.findall(
+        r"^([a-z0-9-]+)==([^\s;]+)[^\n]*\\\n((?:    --hash=sha256:[0-9a-f]{64}.*\n?)+)", text, re.MULTILINE
+    )
+    assert len(entries) == len(re.findall(r"^\S+==", text, re.MULTILINE)), "an entry without a hash"
+    found: dict[str, set[str]] = {}
+    for package, version, _ in entries:
+        found.setdefault(package, set()).add(version)
+    return found
+
+
+@pytest.mark.parametrize(("name", "extras"), [("image.txt", ("web",)), ("dev.txt", ("dev", "experiments", "web"))])
+def test_locks_fit_what_pyproject_asks_for(name: str, extras: tuple[str, ...]) -> None:
+    """After a change of pyproject.toml: make lock."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = project["dependencies"] + [one for extra in extras for one in project["optional-dependencies"][extra]]
+    versions = locked(name)
+    for one in map(Requirement, asked):
+        if one.name != "secfc-kmeans":
+            assert versions[canonicalize_name(one.name)], one
+            assert all(version in one.specifier for version in versions[canonicalize_name(one.name)]), one
+
+
+def test_what_is_tested_is_what_the_image_has() -> None:
+    image, dev = locked("image.txt"), locked("dev.txt")
+    assert {name: dev[name] for name in image} == image
+    assert {name: dev[name] for name in locked("build.txt")} == locked("build.txt")

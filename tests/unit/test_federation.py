@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import string
 import tomllib
 from pathlib import Path
@@ -565,3 +566,74 @@ class TestRelay:
     def test_its_certificate_names_the_party_and_no_host(self) -> None:
         made = federations.parse(WITHOUT, "federation.toml")
         assert provision.subject_names(made.name, made.client("a")) == ("a.trial.secfc.internal",)
+
+
+# --- columns at different sites -------------------------------------------------------------------------------------------
+
+
+def split_text(features: str, clients: int = 3, **job: str) -> str:
+    lines = ['name = "trial"', "privacy = 1", "[job]", "k = 2", "max_rows = 9", "bound = 1", "precision = 4"]
+    lines += [f"{key} = {value}" for key, value in ({"split": '"columns"', "features": features} | job).items()]
+    lines += ["[server]", 'address = "s.test:1"']
+    for name in ("clinic", "bank", "helper")[:clients]:
+        lines += ["[[client]]", f'name = "{name}"', f'address = "{name}.test:1"']
+    return "\n".join(lines)
+
+
+HELD = '{ age = { holder = "clinic" }, sex = { holder = "clinic", levels = ["f", "m"] }, income = { holder = "bank" } }'
+
+
+def test_each_feature_names_its_holder_and_rows_are_linked() -> None:
+    made = federations.parse(split_text(HELD), "f.toml")
+    assert (made.job.membership, made.job.ids) == ("private", "linked")
+    assert made.holders == ("clinic", "bank")
+    assert [made.helps(name) for name in made.roster] == [False, False, True]
+    assert (made.job.columns_of("clinic"), made.job.columns_of("bank")) == ((0, 1, 2), (3,))
+    assert made.job.columns_of("helper") == ()
+    assert made.job.of("clinic").feature_names == ("age", "sex=f", "sex=m")
+    assert federations.parse(federations.dumps(made), "g.toml") == made
+    other = federations.parse(
+        split_text(HELD.replace('income = { holder = "bank" }', 'income = { holder = "helper" }')), "f.toml"
+    )
+    assert other.agreed() != made.agreed(), "who holds what is agreed on"
+
+
+def test_a_job_that_says_nothing_of_holders_keeps_its_digest() -> None:
+    """Kits and jobs of before go on."""
+
+    features = {"age": "{ range = [0, 120] }", "sex": '{ levels = ["f", "m"] }'}
+    text = split_text("{ " + ", ".join(f"{k} = {v}" for k, v in features.items()) + " }").replace(
+        'split = "columns"\n', ""
+    )
+    job = federations.parse(text, "f.toml").job
+    fields = dataclasses.asdict(job)
+    for name in ("other_k", "choose", "missing", "split"):
+        del fields[name]
+    for one in fields["agreed"]:
+        del one["holder"]
+    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    assert job.digest() == hashlib.sha256(canonical.encode()).digest()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (split_text(HELD.replace('holder = "bank"', "")), "nobody holds 'income'; name its one holder"),
+        (split_text(HELD.replace('"bank"', '"shop"')), "'income' is held by 'shop', which is no client"),
+        (split_text(HELD.replace('"bank"', '["bank", "clinic"]')), "'income' holder: must be one client"),
+        (split_text(HELD, clients=2), "needs at least 3 clients, and there are 2; add a client that holds no column"),
+        (split_text(HELD.replace('"bank"', '"clinic"')), "clinic holds all features; leave split out"),
+        (split_text('["age", "income"]'), "needs a table of features that names the holder of each"),
+        (split_text("2"), "needs a table of features that names the holder of each"),
+        (split_text(HELD, membership='"public"'), 'needs membership = "private" and ids = "linked"; leave both out'),
+        (split_text(HELD, ids='"fresh"'), 'needs membership = "private" and ids = "linked"; leave both out'),
+        (split_text(HELD, centers='"clients"'), 'needs membership = "public"'),
+        (split_text(HELD, split='"rows"'), "'age' has a holder, which needs split"),
+        (split_text(HELD, split='"both"'), "must be one of rows, columns"),
+    ],
+)
+def test_one_line_for_columns_that_do_not_fit(text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        federations.parse(text, "f.toml")
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -201,12 +201,12 @@ def test_the_second_request_of_the_seeding_knows_two_rows(labels: Labels, column
 def test_the_seeding_grows_by_one_and_exchanges_nothing() -> None:
     one = guard("k-means++", candidates=1)
     admit(one, ask(1, chosen(7)), chosen(7))
-    refused(one, ask(2, chosen(8, 9), (1,)), chosen(8, 9), OutOfTurn, "exchanges rows")
-    refused(one, ask(2, chosen(9, 7), (1,)), chosen(9, 7), OutOfTurn, "exchanges rows")
+    refused(one, ask(2, chosen(8, 9), (1,)), chosen(8, 9), OutOfTurn, "replaces seeds")
+    refused(one, ask(2, chosen(9, 7), (1,)), chosen(9, 7), OutOfTurn, "replaces seeds")
     admit(one, ask(2, chosen(7, 9), (1,)), chosen(7, 9))
     restarted = guard("k-means++", kept=one.kept(), candidates=1)
     for mine in (one, restarted):
-        refused(mine, ask(3, chosen(7, 8, 9), (2,)), chosen(7, 8, 9), OutOfTurn, "exchanges rows")
+        refused(mine, ask(3, chosen(7, 8, 9), (2,)), chosen(7, 8, 9), OutOfTurn, "replaces seeds")
         refused(
             mine, ask(3, chosen(7, 9, 8), (0, 2)), chosen(7, 9, 8), Malformed, "newest row are asked for, or to all"
         )
@@ -226,7 +226,7 @@ def test_a_seed_is_one_of_the_candidates_asked_for_before() -> None:
     for mine in (one, guard("k-means++", kept=one.kept(), candidates=2)):
         admit(mine, ask(2, two, (0, 1, 2), attempt=2), two)  # a restarted server
         for wrong in (chosen(7, 5, 1, 2), chosen(9, 7, 1, 2), chosen(4, 9, 1, 2)):
-            refused(mine, ask(3, wrong, (2, 3)), wrong, OutOfTurn, "exchanges rows")
+            refused(mine, ask(3, wrong, (2, 3)), wrong, OutOfTurn, "replaces seeds")
         admit(mine, ask(3, chosen(7, 4, 9, 2), (2, 3)), chosen(7, 4, 9, 2))  # a loser may be drawn again
     beyond = partition()
     beyond[0] = K

@@ -201,9 +201,9 @@ def test_dates(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("sans", "complaint"),
     [
-        (["c.trial.secfc.internal"], "no party of trial's"),
-        (["a.other.secfc.internal"], "no party of trial's"),
-        (["x.a.trial.secfc.internal"], "no party of trial's"),
+        (["c.trial.secfc.internal"], "not a party of trial's"),
+        (["a.other.secfc.internal"], "not a party of trial's"),
+        (["x.a.trial.secfc.internal"], "not a party of trial's"),
         (["a.trial.secfc.internal", "b.trial.secfc.internal"], "holds 2 SecFC identities"),
         (["a.trial.secfc.internal", "SERVER.trial.SECFC.internal"], "holds 2 SecFC identities"),
         (["127.0.0.1", "a.example"], "holds 0 SecFC identities"),

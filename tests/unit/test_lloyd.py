@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from secfc.coding.field import Field
 from secfc.errors import DataError, InvalidInput, JobFailed
-from secfc.kmeans import lloyd, seeding
+from secfc.kmeans import lloyd, nearest, seeding
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.decoding import Distances
 from secfc.kmeans.lloyd import Answer, Clustering, Step, solve
@@ -58,7 +58,7 @@ def tables(draw: st.DrawFn) -> tuple[Field, list[list[int]], list[int]]:
 def test_nearest_is_exact(case: tuple[Field, list[list[int]], list[int]]) -> None:
     """docs/protocol.md, Section 3: nearest by d′/|S|², ties to the lowest index, |S| = 0 is never compared."""
     field, table, sizes = case
-    got = lloyd.nearest(told(field, table), np.array(sizes))
+    got = nearest.nearest(told(field, table), np.array(sizes))
     assert got.tolist() == reference.nearest(exact(table, sizes))
 
 
@@ -74,7 +74,7 @@ def test_fill_empty_is_exact(case: tuple[Field, list[list[int]], list[int]], dat
     if not there:
         return
     labels = data.draw(st.lists(st.sampled_from(there), min_size=len(table), max_size=len(table)))
-    got = lloyd.fill_empty(told(field, table), np.array(sizes), np.array(labels, dtype=np.int32))
+    got = nearest.fill_empty(told(field, table), np.array(sizes), np.array(labels, dtype=np.int32))
     assert got.tolist() == reference.fill_empty(exact(table, sizes), labels, len(sizes))
 
 
@@ -96,11 +96,11 @@ def test_one_unit_decides(lanes: int) -> None:
     base = field.modulus // 9 - 1
     for delta, winner in [(-1, 1), (0, 0), (1, 0)]:
         distances = told(field, [[4 * base, 9 * base + delta]])
-        assert lloyd.nearest(distances, np.array([2, 3])).tolist() == [winner]
+        assert nearest.nearest(distances, np.array([2, 3])).tolist() == [winner]
     for delta, mover in [(-1, 0), (0, 0), (1, 1)]:
         table = [[4 * base, 0, 0], [0, 9 * base + delta, 0], [0, 0, 0], [0, 0, 0]]
         labels = np.array([0, 1, 0, 1], dtype=np.int32)
-        moved = lloyd.fill_empty(told(field, table), np.array([2, 3, 1]), labels)
+        moved = nearest.fill_empty(told(field, table), np.array([2, 3, 1]), labels)
         assert np.flatnonzero(moved == 2).tolist() == [mover]
 
 
@@ -112,7 +112,7 @@ def test_separation_compares_nine_times_exactly(lanes: int) -> None:
     table = [[base, 9 * base], [base, 9 * base - 1], [9 * base, base], [0, 0]]
     sizes, labels = np.array([1, 1]), np.array([0, 0, 1, 0], dtype=np.int32)
     distances = told(field, table)
-    out = seeding.separate(distances, sizes, lloyd.nearest(distances, sizes), labels)
+    out = seeding.separate(distances, sizes, nearest.nearest(distances, sizes), labels)
     assert out.tolist() == [0, -1, 1, 0]
 
 
@@ -122,12 +122,12 @@ def test_separation_keeps_a_cluster_that_nothing_fits() -> None:
     table = [[1, 100, 100], [10, 11, 100], [12, 11, 100], [100, 100, 1]]
     sizes, labels = np.array([1, 1, 1]), np.array([0, 1, 1, 2], dtype=np.int32)
     distances = told(field, table)
-    closest = lloyd.nearest(distances, sizes)
+    closest = nearest.nearest(distances, sizes)
     assert seeding.separate(distances, sizes, closest, labels).tolist() == [0, 1, 1, 2]
     table = [[1, 100, 100], [100, 100, 100], [100, 100, 1]]
     distances = told(field, table)
     labels = np.array([1, 0, 2], dtype=np.int32)  # cluster 1 takes row 0 back, which empties cluster 0
-    assert seeding.separate(distances, sizes, lloyd.nearest(distances, sizes), labels).tolist() == [1, 0, 2]
+    assert seeding.separate(distances, sizes, nearest.nearest(distances, sizes), labels).tolist() == [1, 0, 2]
 
 
 # --- k-means++ draws --------------------------------------------------------------------------------------------------
@@ -358,7 +358,7 @@ def test_bad_clusterings_are_refused(keywords: dict[str, object], error: type[Ex
 
 def test_no_centre_at_all_is_refused() -> None:
     with pytest.raises(InvalidInput, match="every cluster is empty"):
-        lloyd.nearest(told(Field.of(1), [[0, 0]]), np.array([0, 0]))
+        nearest.nearest(told(Field.of(1), [[0, 0]]), np.array([0, 0]))
 
 
 def test_initial_labels_are_not_written_to() -> None:

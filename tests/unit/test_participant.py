@@ -350,7 +350,7 @@ def test_rounds_wait_for_all_shares(sharers: list[Client]) -> None:
     assert sharers[2].machine._phase.missing() == ("c0", "c1", "c3", "c4")
     assert sharers[2].said(messages.Held) == []
     tell(sharers[2], piece(LABELS))
-    refused(sharers[2], request(), OutOfTurn, "before all shares are here")
+    refused(sharers[2], request(), OutOfTurn, "before all shares have arrived")
 
 
 def test_a_client_that_comes_back_after_the_end_needs_no_shares_for_its_labels(sharers: list[Client]) -> None:

@@ -302,3 +302,14 @@ def test_wrong_lists_of_k(k: str, words: str) -> None:
     code, result = run("-n", "5", "-k", k)
     assert code == 2
     assert words in str(result.exception)
+
+
+def test_columns_that_are_split_are_counted(tmp_path: Path) -> None:
+    """Every holder may have max_rows rows, so tables of IDs are for as many of each."""
+    held = {name: {"holder": client} for name, client in (("x1", "c0"), ("x2", "c1"), ("x3", "c1"))}
+    made = make_federation(4, split="columns", features=held, max_rows=6000)
+    (file := tmp_path / "federation.toml").write_text(dumps(made))
+    found, whole = parameters(str(file))["cost"], costs.of(plan.of(made))
+    assert found == costs.of(plan.of(made), made.job.runs, 2)
+    assert 1.9 < costs.of(plan.of(made), holders=2)["union_bytes_per_client"] / whole["union_bytes_per_client"] < 2
+    assert "2 holders" in run(str(file))[1].stdout

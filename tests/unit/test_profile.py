@@ -52,7 +52,7 @@ def test_it_has_a_file_of_its_own(tmp_path: Path) -> None:
     profile.preflight(profile.beside(out), out)
     with pytest.raises(DataError, match="written as CSV"):
         profile.preflight(tmp_path / "p.parquet", out)
-    with pytest.raises(DataError, match="another result goes to this file"):
+    with pytest.raises(DataError, match="another result is written to this file"):
         profile.preflight(tmp_path / "." / "labels.csv", tmp_path / "labels.csv")
     with pytest.raises(DataError, match="does not exist; create it first"):
         profile.preflight(tmp_path / "none" / "p.csv", out)

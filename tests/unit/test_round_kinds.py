@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,15 @@ from secfc.kmeans.coins import Coins
 from secfc.kmeans.lloyd import Answer, Clustering, Question
 from secfc.protocol import memory as memories
 from secfc.protocol import rounds
-from secfc.protocol.effects import Send
+from secfc.protocol.client.inputs import Told
+from secfc.protocol.effects import Arrived, Effects, Send, Work, Worked
 from secfc.protocol.memory import Memory
 from secfc.protocol.messages import RoundRequest
-from secfc.protocol.parcels import Kind, Parcel, Whole, attempt_of
+from secfc.protocol.parcels import Kind, Parcel, Whole, attempt_name, attempt_of
 from secfc.protocol.rounds import open as open_rounds
 from secfc.protocol.rounds.kinds import SERVER, ClientExchange, Holding, Lies, Outgoing, RoundKind, ServerExchange
 from secfc.protocol.transfer import Gathered, Sink
+from tests.parties import admitted
 
 WORD = 32
 
@@ -230,3 +232,44 @@ def test_a_word_that_is_changed_on_its_way_ends_the_toys_job(monkeypatch: pytest
     memory.alter = change
     with pytest.raises(JobFailed, match="a word came back changed"):
         memory.run()
+
+
+def test_no_step_leaves_before_its_attempt_is_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer attempt and a step of it come while an older one is being computed: what follows from the step waits until the
+    newer attempt is admitted, and leaves together with what must be kept of that, not with the older answer."""
+    memory, me = job("toy", monkeypatch), "client-1"
+    works: list[Work] = []
+
+    def hold(name: str, work: Any) -> None:
+        works.append(work)
+        raise _Held
+
+    do = memory._work
+    monkeypatch.setattr(memory, "_work", lambda name, work: (hold if _answers(name, work, me) else do)(name, work))
+    with pytest.raises(_Held):
+        memory.run()
+    client, [answer] = memory.clients[me], works
+    request = replace(answer.name[1], attempt=answer.name[1].attempt + 1)
+    assert not client.handle(Told(request), memory.now).work
+    name = attempt_name(request.number, request.attempt) + b"hand"
+    before = memory.federation.roster[request.responders[request.responders.index(0) - 1]]
+    arrived = Arrived(before, Parcel(client.session, Kind.STEP, name), 0, WORD, bytes(WORD))
+    todo, out, kept = [*client.handle(arrived, memory.now).work, answer], Effects(), list[Any]()
+    while todo and not _steps(out):
+        work = todo.pop(0)
+        out = client.handle(Worked(work.name, work.run()), memory.now)
+        todo, kept = todo + out.work, kept + out.keep
+    assert [send.message.name for send in _steps(out)] == [name[:12] + b"back"]
+    assert admitted({one.key: one.value for one in kept}) == (request.number, request.attempt)
+
+
+class _Held(Exception):
+    """A piece of work is held up."""
+
+
+def _answers(name: str, work: Any, me: str) -> bool:
+    return name == me and work.name[0] == "answer"
+
+
+def _steps(out: Effects) -> list[Any]:
+    return [send for send in out.send if isinstance(send.message, Parcel) and send.message.kind is Kind.STEP]

@@ -146,10 +146,10 @@ def test_more_than_can_be_named_are_noticed_without_names() -> None:
     members = dealt(planned(6, 1))  # four checks name two
     for client in (0, 2, 5):
         add(members, client, 0, client, 0)
-    assert "it cannot be told whose are odd" in outcome(members)
+    assert "whose are wrong cannot be told" in outcome(members)
     members = dealt(planned(3, 1))  # one check names nobody
     add(members, 1, 0, 0, 0)
-    assert "it cannot be told whose are odd" in outcome(members)
+    assert "whose are wrong cannot be told" in outcome(members)
 
 
 def lying(receivers: set[int], lane: int | None = None) -> Callable[[int, int, Words], Words]:

@@ -8,8 +8,10 @@ import logging
 import re
 import ssl
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +25,11 @@ from secfc.errors import ConfigError, InvalidInput, Unavailable
 from secfc.pki import kit as kits
 from secfc.pki import provision
 from secfc.web import door as doors
-from secfc.web import jobreport, metrics, opening
+from secfc.web import guests, jobreport, metrics, opening
 from secfc.web.document import Document
 from secfc.web.door import Door
-from secfc.web.page import Page
+from secfc.web.page import PACE_SECONDS, Page
+from secfc.web.view import MOST_REQUESTS
 from secfc_client import report
 from secfc_client.data import Table
 from secfc_server import result
@@ -213,6 +216,32 @@ def test_whatever_is_sent_gets_no_more_than_a_4xx() -> None:
     run(test)
 
 
+def test_connections_that_ask_for_nothing_are_ended_and_so_many_are_taken_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guests, "MOST", 5)
+    monkeypatch.setattr(guests, "SILENT_SECONDS", 0.4)
+
+    async def test(made: Page) -> None:
+        port = int(made.url.rstrip("/").rpartition(":")[2])
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+        opened[1][1].write(b"GET /view HTTP/1.1\r\nHo")
+        opened[2][1].write(asked("/events"))
+        async with asyncio.timeout(10):
+            for place in (5, 0, 1):  # one too many; silent; half a request
+                with suppress(ConnectionError):
+                    assert await opened[place][0].read() == b""
+            while not (await opened[2][0].readline()).startswith(b"data: "):
+                pass
+            while not (await opened[2][0].readline()).startswith(b"event: beat"):  # later than any deadline
+                pass
+        assert status(await exchanged(made, asked("/view"))) == 200
+        for _, writer in opened:
+            writer.close()
+
+    run(test)
+
+
 # --- the door --------------------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +355,34 @@ def test_metrics_say_what_the_job_says() -> None:
     assert f"secfc_requests_total {float(requests)}" in text
     assert f"secfc_request_seconds_count {float(requests)}" in text
     assert "secfc_refusals_total 1.0" in text
+
+
+def test_a_long_job_is_counted_whole_and_shown_by_its_end() -> None:
+    """A counter that falls looks like a restart."""
+    server = job()
+    server.finish()
+    (first, *_) = server.seen.records
+    long = replace(server.seen, records=tuple(replace(first, number=n + 1) for n in range(MOST_REQUESTS + 100)))
+    text = metrics.Exporter(lambda: view(long)).render()[0].decode()
+    for name in ("secfc_requests_total", "secfc_attempts_total", "secfc_request_seconds_count"):
+        assert f"{name} {float(MOST_REQUESTS + 100)}" in text
+    shown = json.loads(view(long).to_json())["requests"]
+    assert [shown[0]["number"], shown[-1]["number"]] == [101, MOST_REQUESTS + 100]
+
+
+def test_drawing_a_view_costs_less_than_a_fiftieth_of_the_time_between_two() -> None:
+    """CPU time, of a job with a long history: with at most two views per second, a page then costs less than 2 % of a core,
+    however many look."""
+    server = job()
+    server.finish()
+    (first, *_) = server.seen.records
+    long = replace(server.seen, records=tuple(replace(first, number=n + 1) for n in range(2 * MOST_REQUESTS)))
+    took = []
+    for _ in range(10):
+        began = time.process_time()
+        view(long).to_json()
+        took.append(time.process_time() - began)
+    assert min(took) < 0.02 * PACE_SECONDS
 
 
 # --- reports ---------------------------------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ CLIENT_BASE, SERVER_BASE = 290 << 20, 230 << 20  # of a process with next to no 
 STREAM_BUFFER = 16 << 20  # what gRPC holds of a stream whose sender is quicker than we are
 
 
-def of(plan: Plan, runs: Sequence[int] = ()) -> dict[str, int]:
+def of(plan: Plan, runs: Sequence[int] = (), holders: int = 0) -> dict[str, int]:
     """What the largest job allowed costs, if rows are dealt evenly: bytes, and multiplications in the field.
 
+    `holders`: clients over which columns are split, if they are; each may have max_rows rows.
     `runs`: the clusters of every run that goes side by side with the others, in requests about all of them; none given: one.
     `…_memory_bytes` are the arrays of the rounds; `…_process_bytes` the peak of the whole process, with interpreter,
     libraries, the client's own rows, and shares and uploads on their way.
@@ -38,8 +39,9 @@ def of(plan: Plan, runs: Sequence[int] = ()) -> dict[str, int]:
     if w.uploads == "sealed":
         more = [_sealed_memory(one) for one in each]
         client, server = client + sum(one["client"] for one in more), server + sum(one["server"] for one in more)
-    rows = -(-w.max_rows // w.clients) * w.features  # a client's own values: the file's, as floats, as integers
-    union = _union_cost(plan)
+    # a client's own values: the file's, as floats, as integers
+    rows = (w.max_rows if holders else -(-w.max_rows // w.clients)) * w.features
+    union = _union_cost(plan, holders)
     return {
         "union_bytes_per_client": union["sent_by_client"],
         "union_bytes_server": union["sent_by_server"],
@@ -131,13 +133,13 @@ def _seeding_bytes(plan: Plan) -> int:
     return 8 * (first + (w.clusters - 1) * others)
 
 
-def _union_cost(plan: Plan) -> dict[str, int]:
-    """Bytes of one table for max_rows IDs. A client sends a share to every other and the sum to the server, which sends
-    all IDs to everybody; none of it is there any more when the rounds begin."""
+def _union_cost(plan: Plan, holders: int) -> dict[str, int]:
+    """Bytes of one table for max_rows IDs, or as many of each holder. A client sends a share to every other and the sum to
+    the server, which sends all IDs to everybody; none of it is there any more when the rounds begin."""
     w = plan.wishes
     if not plan.private:
         return dict.fromkeys(("sent_by_client", "sent_by_server", "client_memory", "server_memory"), 0)
-    table = TableShape.of(union_code(w.clients, w.privacy), w.max_rows, b"")
+    table = TableShape.of(union_code(w.clients, w.privacy), max(holders, 1) * w.max_rows, b"")
     share, cell = (
         8 * table.words,
         COLUMNS * table.code.field.lanes,

@@ -1,7 +1,8 @@
 """What a job agrees on about each feature, before anybody looks at rows: its range, its levels, and so how it is scaled.
 
 A feature is a column of every site's file. A numeric one is one column of what is clustered; one with `levels` is a column of
-zeros and ones per level (one-hot), so that two rows of different levels are √2 apart.
+zeros and ones per level (one-hot), so that two rows of different levels are √2 apart. Where columns are split over the
+clients, a feature also names the one client that holds it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from secfc.agreement import toml
 SCALES = ("none", "range")
 MISSING = ("error", "drop", "mean")
 MOST_LEVELS = 1000
-_KEYS = ("range", "levels")
+_KEYS = ("holder", "range", "levels")
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Feature:
     name: str
     range: tuple[float, float] | None = None  # every value lies within it
     levels: tuple[str, ...] = ()  # the values of a category; none: a number
+    holder: str = ""  # the client whose column it is, if columns are split over the clients
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -54,7 +56,7 @@ class Feature:
 
     def plain(self) -> dict[str, object]:
         """As in the file."""
-        fields: dict[str, object] = {"range": self.range, "levels": self.levels}
+        fields: dict[str, object] = {"holder": self.holder, "range": self.range, "levels": self.levels}
         return {key: value for key, value in fields.items() if value}
 
 
@@ -65,10 +67,16 @@ def parse(raw: Mapping[str, object], where: str, place: str) -> tuple[Feature, .
         outer = toml.Table({"name": [name], name: about}, where, f"{place}features: ", ("name", name))
         outer.strings("name")
         table = toml.Table(outer.table(name), where, f"{place}features: {toml.show(name)} ", _KEYS)
-        found.append(Feature(name, _range(table), _levels(table)))
+        found.append(Feature(name, _range(table), _levels(table), _holder(table)))
         if found[-1].range and found[-1].levels:
             table.fail("range", "is for numbers, and this feature has levels; leave out one of them")
     return tuple(found)
+
+
+def _holder(table: toml.Table) -> str:
+    if isinstance(table.raw.get("holder"), list):
+        table.fail("holder", "must be one client, whose values are taken: those of several would be added up")
+    return table.label("holder") if "holder" in table.raw else ""
 
 
 def _range(table: toml.Table) -> tuple[float, float] | None:

@@ -102,6 +102,15 @@ class Federation:
         """The clients' names in the file's order, which is also the order of their rows."""
         return tuple(client.name for client in self.clients)
 
+    @cached_property
+    def holders(self) -> tuple[str, ...]:
+        """The clients that hold a column, in the roster's order, if columns are split over the clients; else none."""
+        return tuple(name for name in self.roster if name in self.job.holders)
+
+    def helps(self, name: str) -> bool:
+        """Whether a client has no column, and only computes for those that have."""
+        return bool(self.holders) and name not in self.holders
+
     def client(self, name: str) -> Party:
         """The client of that name."""
         for client in self.clients:
@@ -175,6 +184,7 @@ def parse(text: str, where: str) -> Federation:
     _check_distinct((federation.server, *federation.clients), where)
     if not federation.stays:
         _check_choice(federation, f"{where}: [job] ")
+        _check_holders(federation, where)
     return federation
 
 
@@ -322,3 +332,18 @@ def _check_distinct(parties: tuple[Party, ...], where: str) -> None:
     for what, values in (("name", names), ("address", [party.address for party in parties if party.address])):
         if twice := first_repeated(values):
             raise ConfigError(f"{where}: {what} {show(twice)} is used twice; give every party its own")
+
+
+def _check_holders(federation: Federation, where: str) -> None:
+    """Every feature's holder takes part, and so do enough clients to hide two holders' columns from each other."""
+    for one in federation.job.agreed:
+        if one.holder and one.holder not in federation.roster:
+            raise ConfigError(
+                f"{where}: [job] features: {show(one.name)} is held by {show(one.holder)}, which is no client of the"
+                f" federation; clients: {', '.join(federation.roster)}"
+            )
+    if federation.holders and federation.n < 3:
+        raise ConfigError(
+            f'{where}: split = "columns" needs at least 3 clients, and there are {federation.n}; add a client that holds no'
+            " column as a helper"
+        )

@@ -23,6 +23,7 @@ from secfc.kmeans.indices import CHOICES
 SEEDINGS = ("k-means++", "random", "separation")
 MEMBERSHIPS = ("public", "private")
 IDS = ("fresh", "linked")
+SPLITS = ("rows", "columns")  # what differs from client to client: whose rows, or whose columns of the same rows
 AUDIENCES = ("nobody", "clients", "server")  # who may see the final centres; each includes the ones before
 SMALLEST = 11  # fewer rows than this are a small cell, by the norm for health data
 MOST_ROUNDS = 300
@@ -46,7 +47,7 @@ KEYS = (
         "choose",
         "seeding",
     ),
-    *("candidates", "segments", "membership", "ids", "centers", "centers_smallest", "seed"),
+    *("candidates", "segments", "membership", "ids", "split", "centers", "centers_smallest", "seed"),
 )
 
 
@@ -75,6 +76,7 @@ class Job:
     centers: str = AUDIENCES[0]  # who may see the final centres: nobody, the clients, or the server as well
     centers_smallest: int = SMALLEST  # rows of a cluster, beside those of the t sites with most, to open its centre
     seed: str | None = None  # fixes the start, to repeat a run; without it the clients toss coins
+    split: str = SPLITS[0]
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -85,6 +87,27 @@ class Job:
     def runs(self) -> tuple[int, ...]:
         """The clusters of every run, by its number: all starts of the first k, then those of the next."""
         return tuple(k for k in self.ks for _ in range(self.starts))
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The clients among which columns are split, in the order of their first features; none if rows are."""
+        return tuple(dict.fromkeys(one.holder for one in self.agreed)) if self.split == "columns" else ()
+
+    def columns_of(self, client: str) -> tuple[int, ...]:
+        """Which columns of what is clustered a client brings: all of them, or if columns are split its own."""
+        if self.split != "columns":
+            return tuple(range(self.features))
+        holders = [one.holder for one in self.agreed for _ in one.columns]
+        return tuple(place for place, holder in enumerate(holders) if holder == client)
+
+    def of(self, client: str) -> Job:
+        """What a client has to bring: this job, or if columns are split the same with its own features only. It is for
+        reading its rows; what is agreed on, and has a digest, is the whole."""
+        if self.split != "columns":
+            return self
+        own = tuple(one for one in self.agreed if one.holder == client)
+        names = tuple(column for one in own for column in one.columns)
+        return dataclasses.replace(self, agreed=own, features=len(names), feature_names=names)
 
     @property
     def spread(self) -> tuple[tuple[float, float], ...]:
@@ -98,7 +121,8 @@ class Job:
         run, or one that says no more than names about its features, has nothing to say about is left out."""
         fields = dataclasses.asdict(self)
         silent: dict[str, object] = {"other_k": (), "starts": 1, "choose": CHOICES[0]}
-        silent |= {"agreed": (), "scale": SCALES[0], "missing": MISSING[0]}
+        silent |= {"agreed": (), "scale": SCALES[0], "missing": MISSING[0], "split": SPLITS[0]}
+        fields["agreed"] = tuple({key: v for key, v in one.items() if key != "holder" or v} for one in fields["agreed"])
         for name, plain in silent.items():
             if fields[name] == plain:
                 del fields[name]
@@ -141,6 +165,7 @@ def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Jo
     bound = table.positive("bound") if "bound" in raw else _bound(table, scale, agreed)
     precision = table.integer("precision", -60, 60) if "precision" in raw else _precision(bound, max_rows, features)
     k, *other_k = _clusters(table)
+    columns = table.choice("split", SPLITS) == "columns"  # which implies private membership and linked IDs
     job = Job(
         k=k,
         other_k=tuple(other_k),
@@ -158,8 +183,9 @@ def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Jo
         seeding=table.choice("seeding", SEEDINGS),
         candidates=table.integer("candidates", 1, MOST_CANDIDATES) if "candidates" in raw else None,
         segments=table.integer("segments", 1) if "segments" in raw else None,
-        membership=table.choice("membership", MEMBERSHIPS),
-        ids=table.choice("ids", IDS),
+        membership=table.choice("membership", MEMBERSHIPS) if "membership" in raw else MEMBERSHIPS[columns],
+        ids=table.choice("ids", IDS) if "ids" in raw else IDS[columns],
+        split=SPLITS[columns],
         centers=table.choice("centers", AUDIENCES),
         centers_smallest=table.integer("centers_smallest", 1, default=SMALLEST),
         seed=table.words("seed") if "seed" in raw else None,
@@ -246,6 +272,7 @@ def _check_together(job: Job, place: str) -> None:
         raise ConfigError(f'{place}choose = "{job.choose}" needs several k, as in k = [2, 3, 4]; leave choose out')
     if job.candidates is not None and job.seeding != SEEDINGS[0]:
         raise ConfigError(f'{place}candidates needs seeding = "{SEEDINGS[0]}"; leave candidates out or change seeding')
+    _check_split(job, place)
     if job.ids == "linked" and job.membership != "private":
         raise ConfigError(f'{place}ids = "linked" needs membership = "private"; leave ids out or change membership')
     if job.centers != AUDIENCES[0] and job.membership == "private":
@@ -253,3 +280,23 @@ def _check_together(job: Job, place: str) -> None:
             f'{place}centers = "{job.centers}" needs membership = "public": where nobody knows whose rows are in a cluster,'
             " nobody can tell a cluster of many sites from one row among a colluder's; leave centers out"
         )
+
+
+def _check_split(job: Job, place: str) -> None:
+    """Columns that are split over the clients have one holder each, and rows find each other by linked IDs."""
+    named = [one.name for one in job.agreed if one.holder]
+    if job.split != "columns":
+        if named:
+            raise ConfigError(f'{place}features: {toml.show(named[0])} has a holder, which needs split = "columns"')
+        return
+    example = 'as in age = { holder = "clinic" }'
+    if lacking := [one.name for one in job.agreed if not one.holder]:
+        raise ConfigError(f"{place}features: nobody holds {toml.show(lacking[0])}; name its one holder, {example}")
+    if not job.agreed:
+        raise ConfigError(
+            f'{place}split = "columns" needs a table of features that names the holder of each, {example}'
+        )
+    if len(job.holders) < 2:
+        raise ConfigError(f'{place}split = "columns", but {job.holders[0]} holds all features; leave split out')
+    if (job.membership, job.ids) != ("private", "linked"):
+        raise ConfigError(f'{place}split = "columns" needs membership = "private" and ids = "linked"; leave both out')

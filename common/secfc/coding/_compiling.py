@@ -113,7 +113,7 @@ def compile_all() -> tuple[list[Entry], bytes]:
             entries.append(Entry(name, signature, symbol))
     missing = {f.name for f in whole.functions if f.is_declaration and not f.name.startswith("llvm.")} - _OF_C
     if missing:
-        raise RuntimeError(f"kernels need what is not there without numba: {', '.join(sorted(missing))}")
+        raise RuntimeError(f"kernels need functions that are missing without numba: {', '.join(sorted(missing))}")
     return entries, _machine.target().emit_object(whole)
 
 

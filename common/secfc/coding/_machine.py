@@ -24,6 +24,7 @@ _SCALARS = {
     "boolean": (ctypes.c_uint8, bool),
     "float64": (ctypes.c_double, float),
 }
+_CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400  # of `ndarray.flags.num`, as NumPy's C API has them
 _ALIASES = {"words": ("uint64", "[::1]")}  # read-only
 _SPLIT = re.compile(r"(\w+)(\[[^\]]*\])?")
 _engines: list[Any] = []  # code is unmapped with its engine
@@ -142,16 +143,12 @@ def _version(signature: str, address: int) -> Any:
 
 def _array(wanted: Argument) -> Callable[[Any, list[Any]], bool]:
     dtype = np.dtype("bool" if wanted.kind == "boolean" else wanted.kind)
+    flags = _ALIGNED | (_CONTIGUOUS if wanted.contiguous else 0) | (_WRITABLE if wanted.writable else 0)
 
     def take(value: Any, out: list[Any]) -> bool:
         if not isinstance(value, np.ndarray) or value.dtype != dtype or value.ndim != wanted.dimensions:
             return False
-        flags = value.flags
-        if (
-            (wanted.contiguous and not flags.c_contiguous)
-            or (wanted.writable and not flags.writeable)
-            or not flags.aligned
-        ):
+        if value.flags.num & flags != flags:
             return False
         out += (None, None, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides)
         return True

@@ -32,6 +32,7 @@ CHUNK_WORDS = 1 << 17  # packed words that travel together: 1 MiB
 EXACT_TERMS = 1 << 13  # products of two balanced residues that float64 adds exactly: 2^13 · 2^20 · 2^20 = 2^53
 
 
+@cache  # every field asks it of all its lanes
 def _is_prime(number: int) -> bool:
     return number > 1 and all(number % divisor for divisor in range(2, isqrt(number) + 1))
 

@@ -88,7 +88,7 @@ class Code:
         if not len(set(clients)) == len(clients) == self.segments + self.privacy:
             raise InvalidInput(f"exactly {self.segments + self.privacy} distinct shares open a row, not {len(clients)}")
         if not all(0 <= j < self.clients for j in clients):
-            raise InvalidInput(f"a share is of none of the {self.clients} clients")
+            raise InvalidInput(f"a share belongs to none of the {self.clients} clients")
         lanes = zip(self.field.primes, self.betas, self.alphas, strict=True)
         rows = [basis(p, [alphas[j] for j in clients], betas[: self.segments]) for p, betas, alphas in lanes]
         return _balanced(self.field, rows)

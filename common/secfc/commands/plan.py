@@ -43,7 +43,7 @@ from secfc.errors import PlanError
 @click.option("--liars", type=int, default=0, show_default=True, help="Wrong uploads to correct (open uploads only).")
 @click.option("--uploads", type=click.Choice(UPLOADS), default=DEFAULT, show_default=True)
 @click.option("--segments", type=int, default=None, help="Pieces a row is cut into (ℓ); default: the most that fit.")
-@click.option("--candidates", type=int, help="Rows each seed of k-means++ is chosen from; default: 2 + ⌊ln k⌋.")
+@click.option("--candidates", type=int, help="Candidate rows per seed of k-means++; default: 2 + ⌊ln k⌋.")
 @click.option("--membership", type=click.Choice(MEMBERSHIPS), default="public", show_default=True)
 @options.as_json()
 def command(federation: Path | None, clients: int | None, as_json: bool, **wishes: Any) -> None:
@@ -52,29 +52,30 @@ def command(federation: Path | None, clients: int | None, as_json: bool, **wishe
     wishes["max_rows"] = wishes.pop("rows")
     starts, clusters = wishes.pop("starts"), options.numbers(wishes.pop("clusters"), "--clusters")
     runs = tuple(k for k in clusters for _ in range(starts))
+    holders = 0
     if federation:
         agreed = federations.load(federation)
-        made, runs = of(agreed), agreed.job.runs
+        made, runs, holders = of(agreed), agreed.job.runs, len(agreed.holders)
     else:
         made = make(_from_options(clients, wishes | {"clusters": max(clusters)}))
     if as_json:
-        click.echo(json.dumps(_report(made, runs)))
+        click.echo(json.dumps(_report(made, runs, holders)))
         return
     tables = [
-        _parameters(made, runs),
-        _cost(made, runs),
+        _parameters(made, runs, holders),
+        _cost(made, runs, holders),
         *([_guards(made), _sealed(made, runs)] if made.wishes.uploads == "sealed" else []),
     ]
     Console().print(*tables)
     click.echo(f"{'note' if made.wishes.uploads == DEFAULT else 'warning'}: {MEANING[made.wishes.uploads]}", err=True)
 
 
-def _report(made: Plan, runs: Sequence[int]) -> dict[str, Any]:
+def _report(made: Plan, runs: Sequence[int], holders: int) -> dict[str, Any]:
     """All of it, for machines."""
     found = costs.sealed_runs(made, runs) | {"guards": made.guards()} if made.wishes.uploads == "sealed" else None
     sealed = {} if found is None else {"sealed": found}
     shown = made.parameters() | {"runs": list(runs)}
-    return shown | {"cost": costs.of(made, runs)} | sealed | {"warnings": [MEANING[made.wishes.uploads]]}
+    return shown | {"cost": costs.of(made, runs, holders)} | sealed | {"warnings": [MEANING[made.wishes.uploads]]}
 
 
 def _from_options(clients: int | None, wishes: dict[str, Any]) -> Wishes:
@@ -83,7 +84,7 @@ def _from_options(clients: int | None, wishes: dict[str, Any]) -> Wishes:
     return Wishes(clients=clients, **wishes)
 
 
-def _parameters(made: Plan, runs: Sequence[int]) -> Table:
+def _parameters(made: Plan, runs: Sequence[int], holders: int) -> Table:
     w = made.wishes
     spare = w.clients - made.asked()[1]
     table = Table(title="Parameters", title_justify="left", show_header=False)
@@ -125,15 +126,22 @@ def _parameters(made: Plan, runs: Sequence[int]) -> Table:
         rows.append(("liars A", f"{w.liars}", f"wrong uploads that are found and left out; {asked}"))
     if w.membership == "private":
         rows.append(("membership", "private", "every client shares all m slots: sharing costs n times as much"))
+    if holders:
+        rows.append(
+            ("columns", f"{holders} holders", f"rows are those that all have; the other {w.clients - holders} help")
+        )
     for row in rows:
         table.add_row(*row)
     return table
 
 
-def _cost(made: Plan, runs: Sequence[int]) -> Table:
-    cost = costs.of(made, runs)
+def _cost(made: Plan, runs: Sequence[int], holders: int) -> Table:
+    cost = costs.of(made, runs, holders)
     beside = f", while all {len(runs)} runs move" if len(runs) > 1 else ""
-    table = Table(title=f"Cost at m = {made.wishes.max_rows} rows, dealt evenly{beside}", title_justify="left")
+    table = Table(
+        title=f"Cost at m = {made.wishes.max_rows} rows{'' if holders else ', dealt evenly'}{beside}",
+        title_justify="left",
+    )
     for column in ("", "one client", "server"):
         table.add_column(column, justify="left" if not column else "right")
     if made.private:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc.kmeans.distances import Labels
-from secfc.kmeans.lloyd import Sizes
+from secfc.kmeans.nearest import Sizes
 
 Rows = npt.NDArray[np.int64]
 

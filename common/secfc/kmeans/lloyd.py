@@ -27,7 +27,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from secfc.coding import kernels, parallel
+from secfc.coding import kernels
 from secfc.errors import DataError, InvalidInput, JobFailed
 from secfc.kmeans import seeding
 from secfc.kmeans.candidates import draw_labels, slots
@@ -35,8 +35,8 @@ from secfc.kmeans.coins import Coins
 from secfc.kmeans.decoding import Distances
 from secfc.kmeans.distances import UNASSIGNED, Labels
 from secfc.kmeans.indices import Indices, indices
+from secfc.kmeans.nearest import Sizes, fill_empty, nearest
 
-Sizes = npt.NDArray[np.int64]
 STARTS = ("k-means++", "random", "separation")
 
 
@@ -102,38 +102,6 @@ class State:
     labels: Labels
     inertia: str = ""  # of the last Lloyd round, exact, as numerator/denominator
     indices: tuple[float | None, ...] = ()  # of the final assignment, if it is one that repeats and they are known
-
-
-def nearest(distances: Distances, sizes: Sizes) -> Labels:
-    """Every row's nearest centre, exactly; ties to the lowest index."""
-    if not (sizes > 0).any():
-        raise InvalidInput("there is no centre to be near to: every cluster is empty")
-    digits, primes, size = distances.digits, distances.field.prime_floats, distances.limbs(sizes)
-    labels = np.empty(digits.shape[1], dtype=np.int32)
-    block = parallel.block_rows(4 * len(sizes) * distances.field.lanes)
-    parallel.for_row_ranges(len(labels), block, lambda a, b: kernels.nearest(digits, primes, sizes, size, a, b, labels))
-    return labels
-
-
-def fill_empty(distances: Distances, sizes: Sizes, labels: Labels) -> Labels:
-    """Give every empty cluster a row, by the rule above. `sizes` are those of the centres the distances belong to."""
-    clusters = len(sizes)
-    counts = np.bincount(labels, minlength=clusters)
-    if (counts > 0).all():
-        return labels
-    size = distances.limbs(sizes)
-    nearest_labels, labels = labels, labels.copy()
-    unmoved = np.ones(len(labels), dtype=np.bool_)
-    for h in np.flatnonzero(counts == 0):
-        movable = unmoved & (counts[labels] >= 2)
-        row = kernels.furthest(distances.digits, distances.field.prime_floats, sizes, size, nearest_labels, movable)
-        if row < 0:
-            raise DataError(f"{len(labels)} rows cannot fill {clusters} clusters; lower k")
-        counts[labels[row]] -= 1
-        counts[h] += 1
-        labels[row] = h
-        unmoved[row] = False
-    return labels
 
 
 def inertia(distances: Distances, sizes: Sizes, labels: Labels) -> Fraction:
@@ -306,7 +274,7 @@ class Clustering:
     def _lloyd(self, answer: Answer) -> None:
         if self.inertia is not None and answer.inertia is not None and answer.inertia > self.inertia:
             raise JobFailed(
-                f"the inertia rises in Lloyd round {self.rounds + 1}, which exact distances cannot make it do: somebody"
+                f"the inertia rises in Lloyd round {self.rounds + 1}, which cannot happen with exact distances: somebody"
                 " computes with damaged or wrong shares, or sends wrong distances; start a new job (secfc-server --new)"
             )
         self.inertia, self.indices = answer.inertia, answer.indices or Indices()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Protocol
 
@@ -22,14 +22,16 @@ from secfc.privacy.envelopes import Sort
 from secfc.protocol import transfer
 from secfc.protocol.courier import Answered, Asked, Broke, Courier, Met, Noticed, Outcome
 from secfc.protocol.parcels import Body, Kind, Parcel
+from secfc.protocol.server.relay import PAIR_BYTES
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
 
 log = logging.getLogger("secfc.net.relay")
 MEETING_SECONDS = 10.0  # for a client that is just connecting to the server
-REPLY_SECONDS = 120.0  # to one piece, over slow lines too
+REPLY_SECONDS = 120.0  # in which nothing of what we asked a client is answered, over slow lines too
 NUDGE_SECONDS = 3.0
 WINDOW = 3  # pieces of one parcel under way
+UNDER_WAY_BYTES = PAIR_BYTES - 2 * transfer.PIECE_BYTES  # to one client: the server has room for it and keeps reading
 AT_ONCE = 48  # pieces of one client that are being taken
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)  # between tries to connect
 _NO_SERVER = "the server's relay is not connected"
@@ -43,6 +45,14 @@ class Sits(TakesParcels, Protocol):
 
     @property
     def shared(self) -> dict[str, bytes]: ...
+
+
+class _Peer:
+    """What is under way to one client, and since when nothing has come of it."""
+
+    def __init__(self) -> None:
+        self.answered, self.nudged = 0.0, 0.0
+        self.room = turns.Room(UNDER_WAY_BYTES)
 
 
 class RelayLink:
@@ -60,6 +70,7 @@ class RelayLink:
         self._courier: Courier | None = None  # while we are connected
         self._outgoing: asyncio.Queue[pb.Envelope] = asyncio.Queue()
         self._open: dict[tuple[str, int], asyncio.Future[int]] = {}
+        self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)
         self._met = asyncio.Condition()
         self._arrived: dict[tuple[str, Parcel], int] = {}
         self._turns = turns.Limit(AT_ONCE)
@@ -89,12 +100,15 @@ class RelayLink:
         return max(body.total - known, 0)
 
     async def _pieces(self, to: str, parcel: Parcel, body: Body, known: int) -> None:
-        cut = transfer.pieces(body, known)
+        cut, room = transfer.pieces(body, known), self._peers[to].room
         under_way: deque[asyncio.Task[int]] = deque()
         try:
             while (piece := await asyncio.to_thread(next, cut, None)) is not None:
                 content = wire.piece_to(parcel, piece[0], body.total, piece[1]).SerializeToString()
-                under_way.append(asyncio.ensure_future(self._ask(to, Sort.PIECE, body.total, content)))
+                await room.enter(size := len(content))
+                task = asyncio.ensure_future(self._ask(to, Sort.PIECE, body.total, content))
+                task.add_done_callback(lambda _, size=size: room.leave(size))  # type: ignore[misc]
+                under_way.append(task)
                 await asyncio.sleep(0)  # it is sealed, and so numbered, before the next
                 while len(under_way) >= WINDOW:
                     self._arrived[to, parcel] = await under_way.popleft()
@@ -114,24 +128,29 @@ class RelayLink:
         self._open[key] = answer
         self._flush()
         try:
-            async with asyncio.timeout(REPLY_SECONDS):
-                return await self._nudged(courier, to, answer)
-        except TimeoutError:
-            if self._courier is courier:
-                self._act(courier.give_up(to, f"{to} does not answer through the server for {REPLY_SECONDS:.0f} s"))
-            raise Unavailable(f"{to} does not answer through the server for {REPLY_SECONDS:.0f} s") from None
+            return await self._nudged(courier, to, answer)
         finally:
             self._open.pop(key, None)
 
     async def _nudged(self, courier: Courier, to: str, answer: asyncio.Future[int]) -> int:
         """Wait for an answer. Meanwhile the peer is asked whether it is there: if a question or answer was lost, one of the
-        two sees it by the next number."""
-        while not answer.done():
+        two sees it by the next number. On a slow line, answers to earlier questions show that this one is on its way."""
+        now, peer = asyncio.get_running_loop().time, self._peers[to]
+        asked = now()
+        while True:
             await asyncio.wait({answer}, timeout=NUDGE_SECONDS)
-            if not answer.done() and courier is self._courier and courier.ready(to):
+            if answer.done():
+                return answer.result()
+            if now() - max(asked, peer.answered) >= REPLY_SECONDS:
+                why = f"{to} has not answered through the server for {REPLY_SECONDS:.0f} s"
+                if self._courier is courier:
+                    self._act(courier.give_up(to, why))
+                    self._flush()
+                raise Unavailable(why)
+            if courier is self._courier and courier.ready(to) and now() - peer.nudged >= 0.9 * NUDGE_SECONDS:
+                peer.nudged = now()
                 courier.ask(to, Sort.ASK, 0, b"")
                 self._flush()
-        return answer.result()
 
     async def _meet(self, to: str) -> None:
         if self._courier is not None and not self._courier.ready(to):
@@ -218,6 +237,7 @@ class RelayLink:
         future = self._open.get((one.peer, one.number))
         if future is None or future.done():
             return
+        self._peers[one.peer].answered = asyncio.get_running_loop().time()
         try:
             future.set_result(replies.of(one.peer, one.content))
         except SecfcError as error:

@@ -1,5 +1,5 @@
-"""How many deliveries of one peer are served at once, and for how long one may stand still: without a limit, whoever holds a
-certificate fills our memory with them."""
+"""How many deliveries of one peer are served at once, how much is sent to it, and for how long one may stand still: without a
+limit, whoever holds a certificate fills our memory with them."""
 
 from __future__ import annotations
 
@@ -30,6 +30,23 @@ class Limit:
             yield
         finally:
             self._under_way[peer] -= 1
+
+
+class Room:
+    """So many bytes under way; who has more waits until some have left."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._under_way, self._left = most, 0, asyncio.Event()
+
+    async def enter(self, size: int) -> None:
+        while self._under_way and self._under_way + size > self._most:
+            self._left.clear()
+            await self._left.wait()
+        self._under_way += size
+
+    def leave(self, size: int) -> None:
+        self._under_way -= size
+        self._left.set()
 
 
 class Delivery:

@@ -198,4 +198,6 @@ def check_identity(certificate: x509.Certificate, federation: Federation) -> str
     other = name.removesuffix(federations.identity(federation.name, ""))
     if right and "." not in other:
         return f"this kit is {other}'s, who may submit jobs to {federation.name}"
-    raise ConfigError(f"the certificate is for {name!a}, no party of {federation.name}'s federation.toml; {RENEW}")
+    raise ConfigError(
+        f"the certificate is for {name!a}, which is not a party of {federation.name}'s federation.toml; {RENEW}"
+    )

@@ -7,6 +7,7 @@ of which each certificate holds exactly one. All keys are P-256 with SHA-256: ev
     OUT/<party>/  federation.toml  ca.pem  cert.pem  key.pem  roster.json    for "server" and each client
     OUT/<client>/link.key                                       with ids = "linked", or where jobs are submitted: one secret,
                                                                 the same for all clients
+                                                                (where columns are split, for those that hold some)
 
 roster.json says which certificates are in force (`signedroster`); it is signed by the authority and the same everywhere.
 
@@ -93,7 +94,7 @@ def provision(
         for folder in ("ca", *(party.name for party in parties)):
             write_public(out / folder / signedroster.FILE, content)
         if federation.stays or federation.job.ids == "linked":
-            write_link_keys([out / client.name for client in federation.clients])
+            write_link_keys([out / name for name in _holders(federation)])
     except OSError as error:
         complaint = f"{error.filename or out}: cannot be written ({error.strerror})"
         raise ConfigError(f"{complaint}; delete what is in {out} and provision again") from error
@@ -249,6 +250,11 @@ def _write_kit(
     write_private(folder / "key.pem", private_pem(key))
     write_public_part(authority, federation, certificate, folder)
     return certificate
+
+
+def _holders(federation: Federation) -> tuple[str, ...]:
+    """Clients that may have rows to name."""
+    return federation.roster if federation.stays else federation.holders or federation.roster
 
 
 def write_link_keys(kits: Iterable[Path]) -> None:

@@ -42,7 +42,7 @@ def place(url: str) -> tuple[str, int]:
     """Host and port of a proxy. Raises ValueError if the URL names none."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme != "http" or not parts.hostname:
-        raise ValueError(f"{parts.scheme}://… is no http:// proxy")
+        raise ValueError(f"{parts.scheme}://… is not an http:// proxy")
     return parts.hostname, parts.port or 80
 
 

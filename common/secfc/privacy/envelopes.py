@@ -13,7 +13,8 @@ serves one life of both ends: numbers begin at 1 under every key, no nonce is us
 in an earlier life does not pass for something new.
 
 Both learn each other's epoch from hellos. Whoever shows our epoch in its own hello (`yours`) has made that hello after we
-drew ours, so its epoch is no old one; only then is it trusted. `total` of a hello is 1 where an answer is wanted.
+drew ours, so its epoch is no old one; only then is it trusted. `total` of a hello is 1 where an answer is wanted; who shows
+another epoch than ours gets one too, for it does not know ours: both may have begun again at the same time.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Pair:
         if hello.ours in self._over:
             raise Stale(f"a hello from {self.peer} is of an earlier connection")
         self._greeting = hello.ours, hello.number
-        return self._meet(hello), bool(hello.total)
+        return self._meet(hello), bool(hello.total) or hello.yours != self._own
 
     def _meet(self, hello: Envelope) -> bool:
         if hello.yours != self._own:

@@ -79,7 +79,7 @@ class Gathering:
         if answer[0]:
             self._check(smallest, words)
         elif answer != REFUSAL:
-            raise Malformed("who does not consent to opening the centres gives nothing")
+            raise Malformed("a client that does not consent to opening the centres must send no values")
         self._answers.setdefault(client, _Answer(smallest if answer[0] else None, words))
 
     def _check(self, smallest: int, words: Words) -> None:

@@ -150,7 +150,18 @@ class Peeled:
 
 def peel(shape: TableShape, table: Table) -> Peeled:
     """Peel an opened table (it is used up). Raises JobFailed if it is no sum of honest tables, or if an ID is in it more than
-    once; the error does not say which, how often or whose.
+    once; the error does not say which, how often or whose."""
+    ids, copies, left = peeled(shape, table)
+    if (copies > 1).any():
+        raise JobFailed(
+            "an ID is held more than once; every linked row must be held once (it is impossible to tell by whom)"
+        )
+    return Peeled(ids, left)
+
+
+def peeled(shape: TableShape, table: Table) -> tuple[Ids, npt.NDArray[np.int64], int]:
+    """The IDs that come out of an opened table (it is used up), how often each was in it, and how many entries are left.
+    Raises JobFailed if it is no sum of honest tables.
 
     A cell with several different IDs passes for copies of one with probability below 1/(Q·part), Q ≈ 2^63: its check values
     would have to fit, and the cell be where the seeming ID belongs.
@@ -162,27 +173,24 @@ def peel(shape: TableShape, table: Table) -> Peeled:
     stack, waiting = np.empty(shape.cells, dtype=np.int64), np.empty(shape.cells, dtype=np.uint8)
     factors = np.array(inverses, dtype=np.uint64)
     found = kernels.peel_ids(table, shape.keys.copy(), shape.part, shape.primes, factors, ids, copies, stack, waiting)
-    if (copies[:found] > 1).any():
-        raise JobFailed(
-            "an ID is held more than once; linked rows must be held once (nothing tells by whom this one is)"
-        )
     left = _check_counts(shape, table)
-    if found + left != total:
-        raise _wrong()
-    return Peeled(ids[:found], left)
+    if int(copies[:found].sum()) + left != total:
+        raise wrong()
+    return ids[:found], copies[:found], left
 
 
 def _check_counts(shape: TableShape, table: Table) -> int:
     """How many IDs a table holds: every third and every lane must say the same."""
     counts = table[: shape.cells, ::COLUMNS].reshape(HASHES, shape.part, -1).sum(axis=1, dtype=np.int64)
     if counts.min() != counts.max() or table[shape.cells :].any():
-        raise _wrong()
+        raise wrong()
     if counts[0, 0] > shape.cells:
-        raise JobFailed("the clients hold more rows together than the table was made for; agree on a larger max_rows")
+        raise JobFailed("together the clients hold more rows than the table has room for; agree on a larger max_rows")
     return int(counts[0, 0])
 
 
-def _wrong() -> JobFailed:
+def wrong() -> JobFailed:
+    """What to say of a sum that honest clients cannot have made."""
     return JobFailed("the clients' tables do not add up: somebody sent a wrong share; start the job again")
 
 
@@ -230,16 +238,22 @@ class IdUnion:
             raise Malformed("the IDs found and the IDs left do not make those that were left before")
         self._check_total(total)
         if peeled.left and self.round == MAX_ROUNDS:
-            raise JobFailed(f"IDs do not come apart in {MAX_ROUNDS} tables; start the job again")
+            raise JobFailed(f"IDs could not be separated in {MAX_ROUNDS} tables; start the job again")
         self.ids, self.left = ids, peeled.left
+        self._next(peeled.left)
+
+    def _next(self, left: int) -> None:
+        """The table to come, for so many."""
         self.round += 1
-        self.shape = TableShape.of(self.code, peeled.left, self.digest)
+        self.shape = TableShape.of(self.code, left, self.digest)
 
     def _check_total(self, total: int) -> None:
         if total < 1:
             raise JobFailed("no client brings a row; there is nothing to cluster")
         if total > self.limit:
-            raise JobFailed(f"the clients hold {total} rows together, more than max_rows = {self.limit}; agree on more")
+            raise JobFailed(
+                f"the clients hold {total} rows in all, more than max_rows = {self.limit}; agree on a larger one"
+            )
 
     # --- a client's part --------------------------------------------------------------------------------------------------
 
@@ -251,9 +265,27 @@ class IdUnion:
 
     def slots(self, ids: Ids) -> npt.NDArray[np.int64]:
         """Where a client's rows stand among all m. Raises JobFailed if an ID of its own is missing in the union."""
-        if not self.finished:
-            raise InvalidInput("the union is not finished")
+        self._check_finished()
         found = identifiers.find(self.ids, ids)
         if (found < 0).any():
             raise JobFailed("the union lacks IDs of our own: somebody sent a wrong share; start the job again")
         return found
+
+    def _check_finished(self) -> None:
+        if not self.finished:
+            raise InvalidInput("the union is not finished")
+
+    # --- what the clients confirm to each other (`confirming`) --------------------------------------------------------------
+
+    @property
+    def total(self) -> int:
+        """What all clients' `brought` must make together."""
+        return len(self.ids)
+
+    def brought(self, ids: Ids) -> int:
+        """How many rows of the union a client with these IDs has."""
+        return len(ids)
+
+    def complete(self, ids: Ids) -> bool:
+        """Whether all these IDs are in the union."""
+        return not (identifiers.find(self.ids, ids) < 0).any()

@@ -125,7 +125,7 @@ def verify(plan: Plan, names: Sequence[str], contributions: Sequence[Words]) -> 
         raise JobFailed(
             f"the shares held by {', '.join(names[j] for j in wrong)} do not fit those of the others: {why}"
         )
-    raise JobFailed(f"the shares that the clients hold do not fit together, and it cannot be told whose are odd: {why}")
+    raise JobFailed(f"the shares that the clients hold do not fit together, and whose are wrong cannot be told: {why}")
 
 
 def odd(code: Code, found: npt.NDArray[np.int64]) -> tuple[int, ...]:

@@ -113,8 +113,11 @@ class Courier:
         except (Altered, Lost) as error:
             again = [] if envelope.sort is Sort.HELLO else self.give_up(pair.peer, f"on its way: {error}")
             return [Noticed(pair.peer, str(error)), *again]
+        except Stale as error:
+            self.out.append(pair.hello())  # else, if a hello was dropped, each would go on as the other does not expect
+            return [Noticed(pair.peer, str(error), usual=True)]
         except SecfcError as error:  # not taken, and nothing is missing
-            return [Noticed(pair.peer, str(error), usual=isinstance(error, Stale))]
+            return [Noticed(pair.peer, str(error))]
 
     def _greeted(self, pair: Pair, hello: Envelope) -> list[Outcome]:
         begins, wants = pair.greeted(hello)

@@ -14,14 +14,14 @@ import os
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from secfc.agreement.features import Feature
 from secfc.agreement.federation import SERVER, Federation, Party
 from secfc.agreement.job import Job
 from secfc.agreement.plan import Plan
@@ -29,7 +29,7 @@ from secfc.coding import prg
 from secfc.coding.field import Words
 from secfc.errors import DataError, InvalidInput, JobFailed, SecfcError, Unavailable
 from secfc.kmeans.distances import CodedClusters, Labels
-from secfc.kmeans.lloyd import Clustering, Question, Step
+from secfc.kmeans.lloyd import Clustering, Question
 from secfc.kmeans.runs import Runs
 from secfc.privacy import centers
 from secfc.privacy.centers import Centers
@@ -40,31 +40,17 @@ from secfc.protocol.client.inputs import Linked, Lost, Sent, Told, Unsent
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.site import Secrets, Site
 from secfc.protocol.effects import Arrived, Effects, Load, Send, Started, Tick, Worked
-from secfc.protocol.parcels import Kind, Parcel, Whole, of_words, to_words
-from secfc.protocol.server.asking import Attempt, RequestRecord
+from secfc.protocol.parcels import Parcel, Whole
+from secfc.protocol.server.asking import RequestRecord
+from secfc.protocol.server.attempt import Attempt
 from secfc.protocol.server.coordinator import Coordinator
 from secfc.protocol.server.inputs import Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.news import Cursor
+from secfc.protocol.watching import Answered, Uploads, Watch
 
 Rows = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.int64]
-Uploads = dict[int, Words]
 _LONGEST = 1e6  # virtual seconds: nothing in one process takes that long
-
-
-@dataclass(frozen=True)
-class Answered:
-    """One finished request: its number and step, who responded, and the assignment that follows from it; of the first run."""
-
-    number: int
-    step: Step
-    responders: tuple[int, ...]
-    columns: tuple[int, ...]
-    labels: Labels
-    changed: int
-    inertia: float | None
-    attempts: int = 1
-    exact: Fraction | None = None  # the inertia in quantised units
 
 
 @dataclass(frozen=True)
@@ -101,8 +87,10 @@ class Memory:
         positions: Sequence[Positions] | None = None,
         ids: Sequence[Ids] | None = None,
         seeds: Sequence[bytes] | None = None,
+        columns: Sequence[int] | None = None,
     ) -> None:
-        self.plan, self.federation = plan, _federation(plan, clusters or [plan.wishes.clusters], starts)
+        self.plan = plan
+        self.federation = _federation(plan, clusters or [plan.wishes.clusters], starts, columns)
         self.now = 0.0
         self.server = Coordinator(self.federation, plan, lambda _: None)
         self.server.job.own_runs = self._begin
@@ -130,7 +118,7 @@ class Memory:
                 self._todo.popleft()()
             self.now += 0.1
             if self.now > _LONGEST:
-                raise JobFailed("the protocol stands still")
+                raise JobFailed("the protocol is stuck")
             for name in (SERVER, *self.clients):
                 self._give(name, Tick())
             if self.server.failure is not None:
@@ -239,6 +227,7 @@ def run(
     seeds: Sequence[bytes] | None = None,
     lie: Callable[[int, Question, Words], Words] | None = None,
     reveal_centers: bool = False,
+    columns: Sequence[int] | None = None,
 ) -> Result:
     """Cluster the quantised rows of all clients.
 
@@ -251,15 +240,29 @@ def run(
     upload)` may falsify what a client sends, to try that. `reveal_centers` opens the centres at the end.
 
     With private membership rows are ordered by their IDs instead: `ids[j]` are those of client j's rows (default: fresh).
+    `columns` splits the columns over the clients: the holder of each. Rows are then those whose ID all holders have, and what
+    a client brings in columns of others must be zero.
     """
     if (positions if plan.private else ids) is not None:
         raise InvalidInput("rows have positions with public membership and IDs with private membership")
     if ids is not None and [len(part) for part in ids] != [len(part) for part in rows]:
         raise InvalidInput("ids must hold one ID for each row of each client")
-    parts, places = _checked(plan, rows, positions)
+    if columns is not None:
+        _check_columns(plan, rows, columns, ids)
+    parts, places = _checked(plan, rows, positions, split=columns is not None)
     placed = None if plan.private else places
-    memory = Memory(plan, parts, clustering, clusters=clusters, starts=starts, positions=placed, ids=ids, seeds=seeds)
-    watch = _Watch(memory, choose, observe, tap, lie)
+    memory = Memory(
+        plan,
+        parts,
+        clustering,
+        clusters=clusters,
+        starts=starts,
+        positions=placed,
+        ids=ids,
+        seeds=seeds,
+        columns=columns,
+    )
+    watch = Watch(memory, choose, observe, tap, lie)
     memory.run()
     outcome = memory.server.snapshot(memory.now).outcome
     if outcome is None or outcome.inertia is None:
@@ -279,67 +282,6 @@ def run(
     )
 
 
-class _Watch:
-    """Looks on: notes every finished request, and shows or changes what goes by."""
-
-    def __init__(
-        self,
-        memory: Memory,
-        choose: Callable[[int], Sequence[int]] | None,
-        observe: Callable[[Answered], None] | None,
-        tap: Callable[[Question, Uploads], None] | None,
-        lie: Callable[[int, Question, Words], Words] | None,
-    ) -> None:
-        self._memory, self._choose, self._observe, self._tap, self._lie = memory, choose, observe, tap, lie
-        self.history: list[Answered] = []
-        self._attempt: Attempt | None = None
-        self._uploads: Uploads = {}
-        memory.alter, memory.asked, memory.finished = self._alter, self._asked, self._finished
-        self._prefer(1)
-
-    def _prefer(self, number: int) -> None:
-        """The quick are asked first, so whom to ask first is made the quickest."""
-        order = list(self._choose(number)) if self._choose else []
-        for j, member in enumerate(self._memory.server.job.members.values()):
-            member.pace = float(order.index(j) if j in order else len(order) + j) if order else 0.0
-
-    def _asked(self, attempt: Attempt) -> None:
-        self._attempt, self._uploads = attempt, {}
-
-    def _alter(self, sender: str, send: Send) -> Send:
-        attempt = self._attempt
-        if attempt is None or not isinstance(send.message, Parcel) or send.message.kind is not Kind.UPLOAD:
-            return send
-        client, body = self._memory.federation.roster.index(sender), send.body
-        words = to_words(body.data) if isinstance(body, Whole) else np.empty(0, np.uint64)
-        if self._lie is not None:
-            words = self._lie(client, attempt.question, words)
-        self._uploads[client] = words
-        if self._tap is not None and len(self._uploads) == len(attempt.responders):
-            self._tap(attempt.question, dict(sorted(self._uploads.items())))
-        return replace(send, body=of_words(words))
-
-    def _finished(self, runs: Runs, record: RequestRecord) -> None:
-        clustering = runs.all[0]
-        exact = clustering.inertia if record.inertia is not None else None
-        columns = self._attempt.question.columns if self._attempt is not None else ()
-        done = Answered(
-            record.number,
-            Step(record.step),
-            record.responders,
-            columns,
-            clustering.labels.copy(),
-            record.changed,
-            record.inertia,
-            record.attempts,
-            exact,
-        )
-        self.history.append(done)
-        self._prefer(record.number + 1)
-        if self._observe:
-            self._observe(done)
-
-
 def _opened_centers(memory: Memory, labels: Labels, k: int) -> Centers:
     """The exact means of the final clusters, from everybody's values (ℓ+t would do; the others are checked)."""
     plan = memory.plan
@@ -357,8 +299,10 @@ def _opened_centers(memory: Memory, labels: Labels, k: int) -> Centers:
 # --- who takes part --------------------------------------------------------------------------------------------------------
 
 
-def _federation(plan: Plan, clusters: Sequence[int], starts: int) -> Federation:
+def _federation(plan: Plan, clusters: Sequence[int], starts: int, columns: Sequence[int] | None) -> Federation:
     wishes = plan.wishes
+    names = [f"client-{j + 1}" for j in range(wishes.clients)]
+    split = tuple(Feature(f"x{f + 1}", holder=names[j]) for f, j in enumerate(columns or ()))
     job = Job(
         k=clusters[0],
         other_k=tuple(clusters[1:]),
@@ -371,8 +315,9 @@ def _federation(plan: Plan, clusters: Sequence[int], starts: int) -> Federation:
         segments=plan.segments,
         membership=wishes.membership,
         max_rounds=1 << 30,
+        agreed=split,
+        split="columns" if split else "rows",
     )
-    names = [f"client-{j + 1}" for j in range(wishes.clients)]
     server, *clients = (Party(name, "memory:1", "memory:1") for name in (SERVER, *names))
     return Federation(
         name="memory",
@@ -415,7 +360,7 @@ def _site(
 
 
 def _checked(
-    plan: Plan, rows: Sequence[Rows], positions: Sequence[Positions] | None
+    plan: Plan, rows: Sequence[Rows], positions: Sequence[Positions] | None, split: bool
 ) -> tuple[list[Rows], list[Positions]]:
     if len(rows) != plan.wishes.clients:
         raise InvalidInput(f"{plan.wishes.clients} clients were planned, rows of {len(rows)} were given")
@@ -428,8 +373,8 @@ def _checked(
     total = sum(len(part) for part in parts)
     if total == 0:
         raise DataError("no client brings a row; there is nothing to cluster")
-    if total > plan.wishes.max_rows:
-        raise DataError(f"{total} rows exceed the planned max_rows = {plan.wishes.max_rows}; plan for more")
+    if (most := max(map(len, parts)) if split else total) > plan.wishes.max_rows:
+        raise DataError(f"{most} rows exceed the planned max_rows = {plan.wishes.max_rows}; plan for more")
     if positions is None:
         edges = np.cumsum([0] + [len(part) for part in parts])
         positions = [np.arange(a, b) for a, b in itertools.pairwise(edges)]
@@ -438,3 +383,15 @@ def _checked(
     if not np.array_equal(np.sort(np.concatenate(list(positions))), np.arange(total)):
         raise InvalidInput("positions must number all rows once")
     return parts, list(positions)
+
+
+def _check_columns(plan: Plan, rows: Sequence[Rows], columns: Sequence[int], ids: Sequence[Ids] | None) -> None:
+    holders = set(columns)
+    if len(columns) != plan.wishes.features or not holders <= set(range(plan.wishes.clients)) or len(holders) < 2:
+        raise InvalidInput("columns must name the holder of every feature, and two clients or more must hold some")
+    if not plan.private or ids is None:
+        raise InvalidInput("columns that are split need private membership, and the IDs of everybody's rows")
+    for j, part in enumerate(rows):
+        own = [f for f, holder in enumerate(columns) if holder == j]
+        if np.delete(part, own, axis=1).any() or (not own and len(part)):
+            raise InvalidInput(f"client {j + 1} brings values in columns that are not its own")

@@ -62,12 +62,13 @@ class Outbox:
 
     def ready(self, now: float, out: Effects) -> None:
         """Hand out what is due."""
+        due = [one for one in self._waiting.values() if not one.under_way and one.at <= now]
+        if not due:
+            return
         bulk = sum(one.under_way and _bulky(one.send) for one in self._waiting.values())
         under_way = Counter(one.send.to for one in self._waiting.values() if one.under_way)
-        for one in self._waiting.values():
-            if one.under_way or one.at > now or (_bulky(one.send) and bulk >= BULK_AT_ONCE):
-                continue
-            if under_way[one.send.to] >= AT_ONCE:
+        for one in due:
+            if (_bulky(one.send) and bulk >= BULK_AT_ONCE) or under_way[one.send.to] >= AT_ONCE:
                 continue
             under_way[one.send.to] += 1
             bulk += _bulky(one.send)

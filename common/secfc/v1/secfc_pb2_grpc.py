@@ -435,7 +435,8 @@ class RelayServicer:
     def Carry(self, request_iterator, context):
         """Stays open from the Roster event on; to resume after a lost connection, call it again: the older stream ends. Envelopes arrive
         in the order in which they were sent. At most 8 MiB wait from one client to another, then the sender's stream is not read
-        until there is room. Nothing is written to disk, and what waits for a client whose stream ends is dropped. No deadline.
+        until there is room; a client that has no more than 6 MiB under way to each other one never meets that. Nothing is written to
+        disk, and what waits for a client whose stream ends is dropped. No deadline, but the first envelope must come within 30 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -548,7 +549,7 @@ class JobsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def List(self, request, context):
-        """Jobs, the newest first; with `job`, that one only. Any party and any submitter may ask. Deadline: 30 s.
+        """Jobs, the newest first, at most 64; with `job`, that one only. Any party and any submitter may ask. Deadline: 30 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -32,7 +32,7 @@ def load(path: Path, digest: str | None = None) -> Result:
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError):
         raise ConfigError(f"{path}: not a result.json that secfc-server has written") from None
     if state != "finished":
-        raise ConfigError(f"{path}: the job is {str(state)[:40]!a}; there is a report of finished jobs only")
+        raise ConfigError(f"{path}: the job is {str(state)[:40]!a}; only finished jobs have a report")
     if digest is not None and named != digest:
         raise ConfigError(f"{path}: the result of another federation or job than the kit's")
     return found if isinstance(found, dict) else {}
@@ -117,6 +117,12 @@ def value(run: Mapping[str, Any], name: str) -> float | None:
     return found
 
 
+def _whose(result: Result) -> tuple[str, str]:
+    if result.get("split") == "columns":
+        return "columns", f"split over {', '.join(map(str, result['holders']))}, which all have these rows"
+    return "whose row is whose", "hidden" if result["membership"] == "private" else "known to all parties"
+
+
 def _learnt(document: Document, result: Result) -> None:
     directions = result["directions_given_away"] or {"count": 0, "of": 0}
     document.section("What the server has learnt").paragraph(MEANING[result["uploads"]])
@@ -125,7 +131,7 @@ def _learnt(document: Document, result: Result) -> None:
             ("directions of distances", f"{directions['count']} of {directions['of']}"),
             ("assignments of all rows", number(result["assignments_given_away"])),
             ("inertias opened", number(result["inertias_opened"])),
-            ("whose row is whose", "hidden" if result["membership"] == "private" else "known to all parties"),
+            _whose(result),
             ("t, clients that may collude", f"{result['privacy']} of {result['clients']}"),
         ]
         + ([("committee", ", ".join(map(str, result["committee"])))] if result["committee"] else [])

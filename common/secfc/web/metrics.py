@@ -88,10 +88,10 @@ def _state(view: View) -> Iterator[Metric]:
 
 
 def _requests(view: View) -> Iterator[Metric]:
-    done, total = view.requests, view.requests_before + len(view.requests)
-    yield CounterMetricFamily("secfc_requests", "Requests that are answered, since the job began.", total)
+    done = view.requests
+    yield CounterMetricFamily("secfc_requests", "Requests that are answered, since the job began.", len(done))
     attempts = sum(one.attempts for one in done)
-    yield CounterMetricFamily("secfc_attempts", "Attempts at the listed requests; more than those: repeated.", attempts)
+    yield CounterMetricFamily("secfc_attempts", "Attempts at these requests; more than those: repeated.", attempts)
     rounds = max((run.rounds for run in view.runs), default=0)
     yield GaugeMetricFamily("secfc_rounds", "Lloyd rounds of the run that has most.", rounds)
     yield GaugeMetricFamily("secfc_moved_rows", "Rows that the last request moved.", done[-1].changed if done else 0)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from importlib import resources
+from typing import Any
 
 from aiohttp import web
 
@@ -14,6 +15,7 @@ from secfc.errors import Unavailable
 from secfc.logs import say
 from secfc.web import metrics
 from secfc.web.door import COOKIE, Door
+from secfc.web.guests import SILENT_SECONDS, Guests
 from secfc.web.view import View
 
 log = logging.getLogger("secfc.web")
@@ -42,6 +44,7 @@ class Page:
         self._streams = 0
         self._drawn: tuple[float, bytes] = (-1.0, b"")
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
         self._metrics = metrics.Exporter(look)
 
     async def open(self) -> None:
@@ -54,11 +57,17 @@ class Page:
         app.router.add_get("/metrics", self._exported)
         quiet = logging.getLogger("secfc.web.http")
         quiet.setLevel(logging.CRITICAL)  # whatever a stranger sends is not worth a line
-        self._runner = web.AppRunner(app, access_log=None, logger=quiet, handle_signals=False, shutdown_timeout=0.5)
+        self._runner = web.AppRunner(
+            app, access_log=None, logger=quiet, shutdown_timeout=0.5, keepalive_timeout=SILENT_SECONDS
+        )
         await self._runner.setup()
-        door = self._door
+        make: Any = self._runner.server  # there once it is set up
+        self._guests, door = Guests(make), self._door
+        handshake = SILENT_SECONDS if door.tls else None
         try:
-            await web.TCPSite(self._runner, door.host, door.port, ssl_context=door.tls).start()
+            self._listener = await asyncio.get_running_loop().create_server(
+                self._guests, door.host, door.port, ssl=door.tls, ssl_handshake_timeout=handshake
+            )
         except OSError as error:
             await self._runner.cleanup()
             raise Unavailable(f"cannot listen on --web {door.host}:{door.port} ({error.strerror})") from None
@@ -67,16 +76,16 @@ class Page:
     @property
     def url(self) -> str:
         """Where the page is; with port 0, the one the system has chosen."""
-        addresses = self._runner.addresses if self._runner else []
-        port = addresses[0][1] if addresses else self._door.port
+        port = self._listener.sockets[0].getsockname()[1] if self._listener else self._door.port
         host = f"[{self._door.host}]" if ":" in self._door.host else self._door.host
         return f"http{'s' if self._door.tls else ''}://{host}:{port}/"
 
     async def close(self) -> None:
         """Streams get the last view, then everything ends."""
         self._closing.set()
-        if self._runner is not None:
+        if self._runner is not None and self._listener is not None:
             await asyncio.sleep(0.05)
+            self._listener.close()
             await self._runner.cleanup()
 
     # --- who and how ---------------------------------------------------------------------------------------------------
@@ -84,6 +93,7 @@ class Page:
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Every answer passes here: known hosts and guests only, and never more than a line about what is wrong."""
+        self._guests.asked(request.transport)
         try:
             response = self._refusal(request) or await handler(request)
         except web.HTTPException as error:

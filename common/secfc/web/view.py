@@ -94,8 +94,7 @@ class View:
     parties: tuple[PartyView, ...]
     broken_links: tuple[str, ...]
     phase_seconds: Mapping[str, float]
-    requests: tuple[RequestView, ...]
-    requests_before: int  # older ones, which are not listed
+    requests: tuple[RequestView, ...]  # all of them; the page gets the latest
     runs: tuple[RunView, ...]
     sizes: tuple[int, ...]
     sizes_of: str
@@ -106,4 +105,6 @@ class View:
     version: str = field(default=__version__)
 
     def to_json(self) -> bytes:
-        return json.dumps(self, default=vars, separators=(",", ":")).encode()
+        """For the page. Metrics count all requests: a counter must not fall."""
+        shown = vars(self) | {"requests": self.requests[-MOST_REQUESTS:]}
+        return json.dumps(shown, default=vars, separators=(",", ":")).encode()

@@ -54,8 +54,12 @@ def examine(kit_path: Path, data: Data | None, timeout: float, policy: Path | No
     network = Network(kit, timeout)
     results += [_plan(kit.federation)]
     results += [_policy(kit, policy)] if kit.party_name != SERVER else []
-    results += [_link_key(kit)] if kit.party_name != SERVER and kit.federation.job.ids == "linked" else []
-    results += _data(kit.federation, data) if data else []
+    linked = kit.federation.job.ids == "linked" and not kit.federation.helps(kit.party_name)
+    results += [_link_key(kit)] if kit.party_name != SERVER and linked else []
+    if kit.party_name != SERVER and kit.federation.holders:
+        results.append(_columns(kit.federation, kit.party_name, data))
+    if data and not kit.federation.helps(kit.party_name):
+        results += _data(kit.federation, kit.federation.job.of(kit.party_name), data)
     return results + network.results()
 
 
@@ -83,7 +87,8 @@ def _without_kit(kit_path: Path, data: Data | None) -> list[Verdict]:
         federation = federations.load(kit_path / "federation.toml")
     except ConfigError:
         return []  # "files" has told
-    return [_plan(federation), *(_data(federation, data) if data else ())]
+    whole = not federation.holders  # else it takes the kit to say which columns are ours
+    return [_plan(federation), *(_data(federation, federation.job, data) if data and whole else ())]
 
 
 def _plan(federation: Federation) -> Verdict:
@@ -118,24 +123,38 @@ def _policy(kit: Kit, chosen: Path | None) -> Verdict:
     return Verdict("policy", OK, f"{held}; federation.toml fits")
 
 
-def _data(federation: Federation, data: Data) -> list[Verdict]:
-    names = federation.job.feature_names
+def _columns(federation: Federation, name: str, data: Data | None) -> Verdict:
+    """Where columns are split over the clients: what this one brings."""
+    if federation.helps(name):
+        if data is not None:
+            return Verdict("columns", FAIL, "this client holds no column, it only helps; leave out --data")
+        return Verdict("columns", OK, f"none: this client only computes for {few(federation.holders)}, without rows")
+    held = few([one.name for one in federation.job.agreed if one.holder == name])
+    if data is not None and data.id_column is None:
+        return Verdict(
+            "columns", FAIL, f"this client holds {held}; give --id COLUMN too, by which rows find each other"
+        )
+    return Verdict("columns", OK, f"this client holds {held}; rows are those that {few(federation.holders)} all have")
+
+
+def _data(federation: Federation, job: Job, data: Data) -> list[Verdict]:
+    """`job`: what this client has to bring of the federation's."""
     try:
         table = reader.load(
             data.path,
-            feature_count=federation.job.features,
-            feature_names=names,
-            agreed=federation.job.agreed,
-            missing=federation.job.missing,
+            feature_count=job.features,
+            feature_names=job.feature_names,
+            agreed=job.agreed,
+            missing=job.missing,
             id_column=data.id_column,
             chosen=data.chosen,
         )
     except DataError as error:
         return [Verdict("data", FAIL, str(error))]
     columns = few(table.feature_names)
-    values = preparation.scaled(federation.job, table.features)
-    results = [Verdict("data", OK, f"{data.path}: {len(table)} rows, {federation.job.features} features: {columns}")]
-    results += [_column(one, federation.job, data.id_column) for one in description.described(data.path, table.rows)]
+    values = preparation.scaled(job, table.features)
+    results = [Verdict("data", OK, f"{data.path}: {len(table)} rows, {job.features} features: {columns}")]
+    results += [_column(one, job, data.id_column) for one in description.described(data.path, table.rows)]
     if table.dropped:
         what = f"{table.dropped} rows lack a value and take no part; their label will be empty"
         results.append(Verdict("data missing", WARN, what))
@@ -147,15 +166,15 @@ def _data(federation: Federation, data: Data) -> list[Verdict]:
             Verdict("data scale", WARN, f'{what} ranges (scale = "range" in federation.toml), or rescale it')
         )
     try:
-        reader.check_bounds(table, values, federation.job.bound)
-        results.append(Verdict("data bounds", OK, f"every value is within ±{federation.job.bound:g}"))
+        reader.check_bounds(table, values, job.bound)
+        results.append(Verdict("data bounds", OK, f"every value is within ±{job.bound:g}"))
     except DataError as error:
         results.append(Verdict("data bounds", FAIL, str(error)))
-    results.append(_row_count(len(table), federation.job.max_rows))
-    rough = columns_of.coarse(values, table.feature_names, federation.job.precision)
+    results.append(_row_count(len(table), job.max_rows))
+    rough = columns_of.coarse(values, table.feature_names, job.precision)
     alike = columns_of.few_values(values, table.feature_names)
     if rough:
-        results.append(Verdict("data precision", WARN, columns_of.coarse_text(rough, federation.job.precision)))
+        results.append(Verdict("data precision", WARN, columns_of.coarse_text(rough, job.precision)))
     if alike:
         results.append(Verdict("data values", WARN, columns_of.few_values_text(alike, federation.uploads)))
     return results

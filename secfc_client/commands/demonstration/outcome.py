@@ -57,6 +57,8 @@ def compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any
         "uploads": made.uploads,
         "relay": made.relay,
         "membership": made.job.membership,
+        "split": made.job.split,
+        "holders": list(made.holders),
         "rows": len(labels),
         "features": made.job.features,
         "rounds": result["rounds"],
@@ -129,10 +131,7 @@ def show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None:
             f"{outcome['privacy']} client(s) may collude and learn nothing from their shares",
         ),
         (f"{outcome['uploads']} uploads", SEES[outcome["uploads"]]),
-        (
-            "whose rows are whose",
-            "hidden from the server and any t clients" if outcome["membership"] == "private" else "known to all",
-        ),
+        _who_has_what(outcome),
         ("rounds", f"{outcome['rounds']}{how}"),
         ("cluster sizes", ", ".join(map(str, outcome["cluster_sizes"]))),
         ("inertia", f"{outcome['inertia']:.6g}"),
@@ -163,6 +162,13 @@ def show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None:
     Console().print(table)
     if len(outcome["runs"]) > 1:
         Console().print(runs_table(outcome))
+
+
+def _who_has_what(outcome: dict[str, Any]) -> tuple[str, str]:
+    if outcome["split"] == "columns":
+        return "columns", f"split over {len(outcome['holders'])} clients, which have the same rows"
+    hidden = outcome["membership"] == "private"
+    return "whose rows are whose", "hidden from the server and any t clients" if hidden else "known to all"
 
 
 def runs_table(outcome: dict[str, Any]) -> Table:

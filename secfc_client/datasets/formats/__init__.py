@@ -63,7 +63,7 @@ def _read(path: Path, file: BinaryIO) -> pa.Table:
     try:
         data = pa.input_stream(file, compression="gzip").read_buffer()
     except UNREADABLE:
-        raise DataError(f"{path}: cannot be unpacked; is it a whole gzip file?") from None
+        raise DataError(f"{path}: cannot be unpacked; is it a complete gzip file?") from None
     unpacked = cast(BinaryIO, pa.BufferReader(data))
     return _recognised(path, data[:16].to_pybytes()).read(path, suffix_of(path), unpacked)
 

@@ -94,7 +94,7 @@ class DealerHalf(Half):
     def take(self, member: int, message: Message) -> list[Said]:
         """Take one message of one member."""
         if not 0 <= member < self.terms.members:
-            raise OutOfTurn(f"{member} is no member of the committee")
+            raise OutOfTurn(f"{member} is not a member of the committee")
         return self._take(member, message)
 
     def _ready(self, rows: int) -> bool:

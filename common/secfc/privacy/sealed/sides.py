@@ -24,7 +24,7 @@ from secfc.privacy.sealed.streams import Bytes, Residues32
 from secfc.privacy.sealed.terms import Pairs, Terms
 
 TILE = 256  # comparisons that lie together in messages and streams
-_CACHE = 512 << 10  # bytes of streams that are made together: most of them stay in the second-level cache
+_TOGETHER = 4 << 20  # bytes of streams that are made together: a call of a kernel costs more than a smaller cache saves
 Values = npt.NDArray[np.uint32]
 
 
@@ -84,7 +84,7 @@ class Side(ABC):
 
 def blocks(count: int, width: int) -> list[tuple[int, int]]:
     """Comparisons whose streams, `width` bytes each, are made together: whole tiles, so that no message shows the blocks."""
-    step = max(_CACHE // width // TILE, 1) * TILE
+    step = max(_TOGETHER // width // TILE, 1) * TILE
     return [(first, min(first + step, count)) for first in range(0, count, step)]
 
 

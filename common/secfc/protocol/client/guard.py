@@ -35,7 +35,7 @@ from secfc.errors import ConfigError, Malformed, OutOfTurn, Refused, WentBack
 from secfc.framing import framed
 from secfc.kmeans.assignments import Assignments
 from secfc.kmeans.distances import Labels
-from secfc.kmeans.lloyd import Sizes
+from secfc.kmeans.nearest import Sizes
 from secfc.privacy.leakage import Leakage, Tally
 from secfc.protocol.client.runrules import RunAsked, RunRules
 from secfc.protocol.messages import RoundRequest

@@ -113,7 +113,7 @@ class Participant:
 
     @property
     def own(self) -> npt.NDArray[np.int64]:
-        """Where our rows stand among all. Pre-condition: a job with a result has ended."""
+        """Where our rows stand among all; -1: they take no part. Pre-condition: a job with a result has ended."""
         return self._table().own
 
     @property
@@ -147,7 +147,8 @@ class Participant:
             failure=ended.error if ended is not None else None,
             unreachable_by=self._waiting.unreachable_by if self._waiting is not None else (),
             run=run,
-            labels=newest[run][self._table().own] if newest else None,
+            labels=self._table().labels(newest[run]) if newest else None,
+            taken=self._table().own >= 0 if newest else None,
             rows=len(newest[run]) if newest else 0,
             course=dict(self._published.course) if self._published is not None else {},
             found=self._found,

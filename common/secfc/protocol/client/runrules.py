@@ -14,7 +14,7 @@ from secfc.agreement.plan import Plan
 from secfc.agreement.policy import assignments_given, seeding_requests
 from secfc.errors import Malformed, OutOfTurn
 from secfc.kmeans.distances import UNASSIGNED, Labels
-from secfc.kmeans.lloyd import Sizes
+from secfc.kmeans.nearest import Sizes
 from secfc.kmeans.seeding import chosen_rows
 from secfc.privacy.leakage import Tally
 from secfc.protocol.messages import RoundRequest
@@ -79,7 +79,7 @@ class RunRules:
         if asked.over:
             raise OutOfTurn(f"the server goes on with run {request.run}, which was over")
         if request.number > asked.number and asked.inertia:
-            raise OutOfTurn("the server goes on although the inertia was opened, which ends an honest job")
+            raise OutOfTurn("the server continues although the inertia was opened, which ends every honest job")
         if request.number == asked.number and request.assignment_digest.hex() != asked.assignment:
             raise OutOfTurn(f"the server repeats request {request.number} with another assignment")
 
@@ -127,5 +127,5 @@ class RunRules:
         settled = max(asked.number - 1, 0)  # by the last request we have seen, which had candidates besides
         before, candidates = asked.seeds[:settled], asked.seeds[settled:]
         if seeds[:settled] != before or (candidates and seeds[settled] not in candidates):
-            raise OutOfTurn("the server exchanges rows that the seeding has chosen before")
+            raise OutOfTurn("the server replaces seeds that were chosen before")
         return seeds

@@ -4,6 +4,9 @@
     table r   everybody shares a table of its IDs that are not known yet; the sum is opened and peeled (`secfc.privacy.union`)
     slots     all m IDs are known, sorted: everybody shares all m rows, zeros where a row is not its own
 
+Where columns are split over the clients, the IDs are those that all holders have (`secfc.privacy.intersection`), and a client
+shares zeros in columns that are not its own.
+
 Every step is a `Stage` of its own. Its name goes with every share and follows from what was opened before, so clients to
 which a server told different things refuse each other's shares: what is opened is always the sum over all clients.
 """
@@ -24,8 +27,9 @@ from secfc.coding.sharing import CodedRows, Shares, SlotShares
 from secfc.coding.summing import Sum
 from secfc.errors import JobFailed, Malformed, OutOfTurn, WrongSender
 from secfc.framing import framed
-from secfc.privacy import identifiers, union
+from secfc.privacy import union
 from secfc.privacy.identifiers import ID_BYTES, Ids
+from secfc.privacy.intersection import IdIntersection
 from secfc.protocol import messages, parcels
 from secfc.protocol.client.stages import Stage
 from secfc.protocol.transfer import Gathered
@@ -54,10 +58,12 @@ class UnionStages:
         ids: Ids,
         seed: bytes,
         known: Sequence[bytes] = (),
+        holders: Sequence[int] = (),
     ) -> None:
-        """`known` are the digests of what an earlier process saw opened."""
+        """`known` are the digests of what an earlier process saw opened, `holders` those among whom columns are split."""
         self._plan, self._me, self._names, self._share_sets = plan, me, names, share_sets
         self._session, self._ids, self._seed = session, ids, seed
+        self._holders, self._helps = len(holders), bool(holders) and me not in holders
         self._code = union.union_code(plan.wishes.clients, plan.wishes.privacy)
         self._union: union.IdUnion | None = None
         self.opened: list[bytes] = []  # digests of what was opened
@@ -90,12 +96,22 @@ class UnionStages:
 
     @property
     def complete(self) -> bool:
-        """Whether all our IDs are in the finished union."""
-        return not (identifiers.find(self._known().ids, self._ids) < 0).any()
+        """Whether the finished union is right as far as we know: all our IDs are in it, or all common IDs are ours."""
+        return self._helps or self._known().complete(self._ids)
+
+    @property
+    def brought(self) -> int:
+        """How many of its rows are ours."""
+        return self._known().brought(self._ids)
+
+    @property
+    def total(self) -> int:
+        """What everybody's `brought` must make together."""
+        return self._known().total
 
     @property
     def slots(self) -> npt.NDArray[np.int64]:
-        """Where our rows stand among all m."""
+        """Where our rows stand among all m; -1: not there, as some holder does not have it."""
         return self._known().slots(self._ids)
 
     @property
@@ -122,7 +138,7 @@ class UnionStages:
 
     def learn(self, step: int, left: int, data: bytes) -> bool:
         """What was opened; True if there is a new stage with it. What is known already is compared."""
-        if left > self._plan.wishes.max_rows or len(data) % ID_BYTES:
+        if left > max(self._holders, 1) * self._plan.wishes.max_rows or len(data) % ID_BYTES:
             raise Malformed("an opened sum leaves more rows than there can be, or a part of an ID")
         digest = hashlib.sha256(framed(b"secfc/v1/opened", b"%d,%d" % (step, left), data)).digest()
         for seen in (self.opened, self._seen):
@@ -133,7 +149,7 @@ class UnionStages:
         if step > len(self.opened) or self.finished:
             raise OutOfTurn("the server opens a sum that is not due")
         if self._union is None:
-            self._union = union.IdUnion(self._code, self._session, self._plan.wishes.max_rows, left)
+            self._union = self._first(left)
         else:
             ids = np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)
             self._union.learn(union.Peeled(ids, left))
@@ -143,12 +159,19 @@ class UnionStages:
             self._begin(shape.digest, self._union.contribution(self._ids, self._seed), shape.sum())
         return True
 
+    def _first(self, counted: int) -> union.IdUnion:
+        limit = self._plan.wishes.max_rows
+        if self._holders:
+            return IdIntersection(self._code, self._session, limit, counted, self._holders)
+        return union.IdUnion(self._code, self._session, limit, counted)
+
     def rows_stage(self, rows: npt.NDArray[np.int64], coded: CodedRows) -> Stage:
         """The stage that shares the rows themselves."""
         known = self._known()
         context = messages.slots_context(known.digest)
         seed = summing.noise_seed(self._seed, b"slots", context)
-        shares = SlotShares(self._plan.code, rows, self.slots, len(known.ids), seed)
+        slots = self.slots
+        shares = SlotShares(self._plan.code, rows[slots >= 0], slots[slots >= 0], len(known.ids), seed)
         everything = slice(0, len(known.ids))
         return self._stage(context, shares.layout, shares, lambda _, words: coded.put(everything, words, add=True))
 

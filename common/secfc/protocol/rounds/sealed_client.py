@@ -281,7 +281,8 @@ class _Answering:
                 return out
             self._note_seeds(self._half)
             self._kept, self._half = self._half.kept, None
-            out.append(Outgoing(SERVER, DONE + bytes([self._place]), Whole(b"")))
+            if isinstance(self._questions[self._place], Seed):  # of others the server asks for no more than answers
+                out.append(Outgoing(SERVER, DONE + bytes([self._place]), Whole(b"")))
             self._place += 1
             if self._place == len(self._questions):
                 mine.following = self._request.number, self._kept

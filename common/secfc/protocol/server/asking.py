@@ -9,7 +9,7 @@ Clients are numbers here, their positions in the roster.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -18,40 +18,16 @@ from secfc.errors import OutOfTurn
 from secfc.kmeans import assignments
 from secfc.kmeans.assignments import Assignments
 from secfc.kmeans.fixedpoint import in_data_units
-from secfc.kmeans.lloyd import Answer, Progress, Question, Step
+from secfc.kmeans.lloyd import Answer, Progress, Step
 from secfc.kmeans.runs import Runs
-from secfc.privacy import masks
 from secfc.privacy.leakage import Leakage
 from secfc.protocol import messages, parcels
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.rounds import kind_of
 from secfc.protocol.rounds.kinds import Lies, Void
-from secfc.protocol.rounds.several_server import Exchange, ServerRounds
-from secfc.protocol.transfer import Sink, pieces
-
-
-@dataclass
-class Attempt:
-    """One request to its responders."""
-
-    questions: Mapping[int, Question]  # by run
-    number: int
-    responders: tuple[int, ...]
-    digests: Mapping[int, bytes]  # of every run's assignment
-    exchange: Exchange
-    started: float
-    went_on: float  # when it began, or something of what had arrived was last read
-    compute: dict[int, float] = field(default_factory=dict)  # seconds, as each responder reports
-    arrived: dict[int, float] = field(default_factory=dict)  # when all of a responder's messages were here
-
-    @property
-    def question(self) -> Question:
-        """That of the first run that moves."""
-        return next(iter(self.questions.values()))
-
-    @property
-    def name(self) -> tuple[int, int]:
-        return self.question.number, self.number
+from secfc.protocol.rounds.several_server import ServerRounds
+from secfc.protocol.server.attempt import Attempt, digests, told_parcel
+from secfc.protocol.transfer import Here, Sink
 
 
 @dataclass(frozen=True)
@@ -113,6 +89,7 @@ class Asking:
         self._shows = kind.shows_distances
         self._before, self._tried = attempts_before, 0
         self._working = self._void = False
+        self._answered: tuple[int, int] | None = None  # the attempt that brought the last answer
         self._previous: tuple[int, Assignments] | None = None
         self._current = self._published()
         self._encoded: dict[int, tuple[bytes, bool]] = {}
@@ -171,9 +148,13 @@ class Asking:
 
     def sink(self, client: int, parcel: Parcel) -> Sink | None:
         """Where a message of the current attempt goes."""
-        if parcel.kind not in (Kind.UPLOAD, Kind.STEP) or self.attempt is None:
+        if parcel.kind not in (Kind.UPLOAD, Kind.STEP):
             return None
         name, rest = parcels.attempt_of(parcel.name), parcel.name[len(parcels.attempt_name(0, 0)) :]
+        if parcel.kind is Kind.STEP and name == self._answered:
+            return Here()  # a member's last words about a request that was answered without them
+        if self.attempt is None:
+            return None
         if name != self.attempt.name or (parcel.kind is Kind.UPLOAD and rest):
             raise OutOfTurn(f"request {name[0]}, attempt {name[1]} is over; follow the job for the current one")
         return self.attempt.exchange.sink(client, rest)
@@ -228,6 +209,7 @@ class Asking:
         self.leakage = found.leakage
         record = self._record(attempt, progress, decode_seconds, now)
         self.records.append(record)
+        self._answered = attempt.name
         self.attempt, self._tried = None, 0
         self._void = False
         self._previous, self._current = self._current, self._published()
@@ -293,14 +275,3 @@ class Asking:
             more=tuple(more),
             **vars(first),
         )
-
-
-def digests(questions: Mapping[int, Question]) -> dict[int, bytes]:
-    """What names every run's assignment."""
-    return {run: masks.assignment_digest(one.labels.astype("<i4").tobytes()) for run, one in questions.items()}
-
-
-def told_parcel(session: bytes, kind: Kind, name: tuple[int, int], data: bytes) -> Iterator[messages.Piece]:
-    """A parcel that the server tells, in pieces."""
-    parcel = Parcel(session, kind, parcels.pair_name(*name))
-    return (messages.Piece(parcel, offset, len(data), piece) for offset, piece in pieces(parcels.Whole(data)))

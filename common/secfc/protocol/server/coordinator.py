@@ -42,7 +42,7 @@ from secfc.protocol.effects import Arrived, Effects, Started, Tick, Worked
 from secfc.protocol.messages import Phase, line
 from secfc.protocol.parcels import Parcel
 from secfc.protocol.server import records
-from secfc.protocol.server.asking import Attempt
+from secfc.protocol.server.attempt import Attempt
 from secfc.protocol.server.inputs import CalledOff, Followed, Input, Joined, Reported, Unfollowed
 from secfc.protocol.server.job import Deadlines, Member, ServerJob
 from secfc.protocol.server.news import Cursor, news, waiting
@@ -204,7 +204,7 @@ class Coordinator:
             raise (Unavailable if again else JobFailed)(told(self.failure))
         if isinstance(self._phase, Joining):
             if join.begun:
-                raise NoSuchJob("a new job begins here, and your secrets have served another")
+                raise NoSuchJob("a new job begins here, and your secrets belong to an earlier one")
             self._phase.joined(sender, introduction)
         elif member.introduction is None or not self._same(member.introduction, introduction):
             if member.done:

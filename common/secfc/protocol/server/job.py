@@ -156,7 +156,7 @@ class ServerJob:
         lists = [f"{name} accepts {', '.join(one.committee)}" for name, one in self.members.items() if one.committee]
         member.committee = before
         if not set(committee) <= set(self.names):
-            raise Malformed("a site accepts somebody on the committee who is no client of the federation")
+            raise Malformed("a site accepts somebody on the committee who is not a client of the federation")
         raise Malformed(
             f"fewer than {self.comparing} clients are accepted on the committee by every site: {'; '.join(lists)}; agree on "
             "committee in policy.toml"

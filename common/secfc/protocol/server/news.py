@@ -8,7 +8,8 @@ from secfc.errors import SecfcError, Unavailable, told
 from secfc.protocol import messages, parcels, transfer
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel
-from secfc.protocol.server.asking import Asking, Attempt, told_parcel
+from secfc.protocol.server.asking import Asking
+from secfc.protocol.server.attempt import Attempt, told_parcel
 from secfc.protocol.server.phases.base import Failed, JobPhase
 from secfc.protocol.server.phases.rounds import Finished, RoundsPhase
 

@@ -16,9 +16,11 @@ import numpy as np
 
 from secfc.kmeans import assignments
 from secfc.kmeans.lloyd import Question, State
+from secfc.privacy.intersection import Outside
 from secfc.protocol import messages
 from secfc.protocol.parcels import Kind
-from secfc.protocol.server.asking import RequestRecord, digests, told_parcel
+from secfc.protocol.server.asking import RequestRecord
+from secfc.protocol.server.attempt import digests, told_parcel
 from secfc.protocol.server.unionsums import Shown
 
 _BYTES = ("share_set", "x25519", "nonce", "commitment", "certificate", "signature", "features")
@@ -44,12 +46,18 @@ def agreed_from(value: bytes) -> messages.Agreed:
 
 
 def shown_to(shown: Shown) -> bytes:
-    return shown.left.to_bytes(8, "little") + shown.ids.astype("<u8").tobytes()
+    """Two numbers, the IDs that are told, and what is outside of them: 16 bytes per ID, and 8 for its copies."""
+    outside = shown.outside
+    numbers = shown.left.to_bytes(8, "little") + len(shown.ids).to_bytes(8, "little")
+    arrays = shown.ids, outside.ids, outside.copies
+    return numbers + b"".join(one.astype("<u8").tobytes() for one in arrays)
 
 
 def shown_from(value: bytes) -> Shown:
-    ids = np.frombuffer(value[8:], dtype="<u8").astype(np.uint64).reshape(-1, 2)
-    return Shown(int.from_bytes(value[:8], "little"), ids)
+    left, told = (int.from_bytes(value[at : at + 8], "little") for at in (0, 8))
+    words = np.frombuffer(value[16:], dtype="<u8").astype(np.uint64)
+    ids, rest = words[: 2 * told].reshape(told, 2), words[2 * told :].reshape(3, -1)
+    return Shown(left, ids, Outside(rest[:2].reshape(-1, 2), rest[2].astype(np.int64)))
 
 
 def state_to(state: State) -> bytes:

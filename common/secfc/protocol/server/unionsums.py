@@ -8,7 +8,7 @@ a sum, and each is named after what was opened before. Clients are numbers here,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,8 +18,9 @@ from secfc.coding.field import Layout, Words
 from secfc.coding.lagrange import Code
 from secfc.errors import JobFailed, Malformed, OutOfTurn
 from secfc.kmeans.distances import Labels
-from secfc.privacy import identifiers, union
+from secfc.privacy import identifiers, intersection, union
 from secfc.privacy.identifiers import Ids
+from secfc.privacy.intersection import IdIntersection, Outside
 from secfc.protocol import messages
 from secfc.protocol.server.sums import Parts
 from secfc.protocol.transfer import GatheredWords
@@ -31,6 +32,7 @@ class Shown:
 
     left: int
     ids: Ids
+    outside: Outside = field(default_factory=Outside.none)  # where columns are split: for us alone
 
 
 @dataclass(frozen=True)
@@ -40,19 +42,26 @@ class Opening:
     code: Code
     shape: union.TableShape | None  # None: the count
     sums: Sequence[Words]
+    holders: int = 0  # among whom columns are split
+    known: Sequence[Outside] = ()
 
     def run(self) -> Shown:
         if self.shape is None:
             return Shown(summing.opened_count(self.code, dict(enumerate(self.sums))), identifiers.none())
-        peeled = union.peel(self.shape, self.shape.opened(dict(enumerate(self.sums))))
-        return Shown(peeled.left, peeled.ids)
+        table = self.shape.opened(dict(enumerate(self.sums)))
+        if not self.holders:
+            peeled = union.peel(self.shape, table)
+            return Shown(peeled.left, peeled.ids)
+        peeled, outside = intersection.peel(self.shape, table, self.holders, self.known)
+        return Shown(peeled.left, peeled.ids, outside)
 
 
 class UnionSums:
     """See the module's docstring."""
 
-    def __init__(self, plan: Plan, session: bytes) -> None:
-        self._plan, self._session = plan, session
+    def __init__(self, plan: Plan, session: bytes, holders: int = 0) -> None:
+        """`holders`: how many clients columns are split over, if they are; rows are then the IDs that all of these have."""
+        self._plan, self._session, self._holders = plan, session, holders
         self._code = union.union_code(plan.wishes.clients, plan.wishes.privacy)
         self._union: union.IdUnion | None = None
         self._parts = self._due()
@@ -70,6 +79,8 @@ class UnionSums:
     @property
     def rows(self) -> int:
         """m, as far as it is known."""
+        if self._holders and self._union is not None:
+            return len(self._union.ids)
         return self.opened[0].left if self.opened else 0
 
     @property
@@ -98,23 +109,37 @@ class UnionSums:
         if parts is None:
             return None
         shape = self._union.shape if self._union is not None else None
-        return Opening(self._code, shape, parts)
+        return Opening(self._code, shape, parts, self._holders, [one.outside for one in self.opened])
 
     def complete(self, result: Shown) -> None:
         """A sum is open: what comes next follows from it. Raises JobFailed if that cannot be."""
-        wishes = self._plan.wishes
         if self._union is None:
-            if result.left < wishes.clusters:
-                raise JobFailed(f"{result.left} rows in all cannot make k = {wishes.clusters} clusters")
-            self._union = union.IdUnion(self._code, self._session, wishes.max_rows, result.left)
+            self._union = self._first(result.left)
         else:
             self._union.learn(union.Peeled(result.ids, result.left))
-            if self._union.finished and len(self._union.ids) != self.rows:
-                raise JobFailed(
-                    "the clients' IDs are not as many as their rows: somebody sent a wrong share; start again"
-                )
+            if self._union.finished:
+                self._check(self._union)
         self.opened.append(result)
         self._parts = self._due()
+
+    def _first(self, counted: int) -> union.IdUnion:
+        wishes = self._plan.wishes
+        if self._holders:
+            return IdIntersection(self._code, self._session, wishes.max_rows, counted, self._holders)
+        if counted < wishes.clusters:
+            raise JobFailed(f"{counted} rows in all cannot make k = {wishes.clusters} clusters")
+        return union.IdUnion(self._code, self._session, wishes.max_rows, counted)
+
+    def _check(self, found: union.IdUnion) -> None:
+        """All IDs are known."""
+        rows, k = len(found.ids), self._plan.wishes.clusters
+        if not self._holders and rows != self.rows:
+            raise JobFailed("the clients' IDs are not as many as their rows: somebody sent a wrong share; start again")
+        if rows < k:
+            raise JobFailed(
+                f"{rows or 'no'} rows have an ID that all {self._holders} holders have, and k = {k} needs as many; see that"
+                " --id names the same kind of ID at every holder, written alike, and that all have the same link.key"
+            )
 
     def labels(self, ids: Ids, labels: Labels) -> Labels:
         """The clusters of some rows. Raises Malformed for IDs that are not of this job."""
@@ -122,7 +147,7 @@ class UnionSums:
             raise OutOfTurn("the IDs are not aligned yet")
         at = identifiers.find(self._union.ids, ids)
         if (at < 0).any() or len(np.unique(at)) != len(at):
-            raise Malformed("a published ID is none of this job's, or stands twice")
+            raise Malformed("a published ID does not belong to this job, or occurs twice")
         return labels[at]
 
     def _due(self) -> Parts:

@@ -59,9 +59,9 @@ class Ending(Holds):
 
     def begin(self, now: float, out: Effects) -> ClientPhase | None:
         kept, job = self.desk.kept, self.session + self._digest
-        own = self.table.own
-        others = {k: labels[own] for k, labels in self._others.items()}
-        out.put("labels", self.session + labels_value(self._labels[own], self._ids, others))
+        own = self.table.labels
+        others = {k: own(labels) for k, labels in self._others.items()}
+        out.put("labels", self.session + labels_value(own(self._labels), self._ids, others))
         if "written" not in kept:
             if self._opens:
                 out.put("no-centers")  # an earlier job's centres are not this one's
@@ -90,7 +90,7 @@ class Ending(Holds):
                 try:
                     gathering.take(self.desk.site.peer(key.removeprefix("answer/")), value[len(self.session) :])
                 except SecfcError as error:
-                    out.say("a kept answer is of no use", level=30, client=key, reason=str(error))
+                    out.say("a stored answer cannot be used", level=30, client=key, reason=str(error))
 
     def _allows(self, audience: str) -> bool:
         """Whether the job and this site both let these see the centres."""

@@ -15,6 +15,7 @@ from secfc.errors import InvalidInput, Malformed, OutOfTurn, SecfcError, WrongSe
 from secfc.kmeans import assignments
 from secfc.kmeans.assignments import Assignments
 from secfc.kmeans.coins import Coins
+from secfc.kmeans.distances import Labels
 from secfc.kmeans.indices import CHOICES
 from secfc.privacy import masks
 from secfc.protocol import messages, parcels, start
@@ -43,10 +44,14 @@ class JobTable:
     """All rows of the job as they are known here."""
 
     coded: CodedRows = field(repr=False)
-    own: npt.NDArray[np.int64] = field(repr=False)  # where our rows stand among all
+    own: npt.NDArray[np.int64] = field(repr=False)  # where our rows stand among all; -1: nowhere, if a holder lacks it
     stage: Stage
     confirmed: Confirmed | None = None
     held: bool = False
+
+    def labels(self, everybody: Labels) -> Labels:
+        """Those of our rows; -1 for one that takes no part."""
+        return np.where(self.own >= 0, everybody[self.own], -1).astype(everybody.dtype)
 
 
 class Published:
@@ -165,7 +170,7 @@ class Holds(Seated):
     def unsent(self, send: Send, error: SecfcError, now: float, out: Effects) -> ClientPhase | None:
         """What others miss of ours does not keep the job waiting any more."""
         if not isinstance(error, OutOfTurn):
-            out.say("a message was not taken", level=30, by=send.to, reason=str(error))
+            out.say("a message was not accepted", level=30, by=send.to, reason=str(error))
         return None
 
     def told(self, event: messages.Event, now: float, out: Effects) -> ClientPhase | None:
@@ -242,7 +247,7 @@ class Follows(Holds):
             return
         asked = site.index in request.responders and not request.past
         if asked and not self.table.held:
-            raise OutOfTurn("distances are wanted before all shares are here")
+            raise OutOfTurn("distances are requested before all shares have arrived")
         examined = site.guard.examine(request, labels)
         if examined is not None:
             self._due.add("count")
@@ -259,7 +264,7 @@ class Follows(Holds):
 
     def answering(self, request: RoundRequest) -> Callable[[], Sequence[Outgoing]]:
         """What makes our answer (heavy)."""
-        raise OutOfTurn("distances are wanted before all shares are here")
+        raise OutOfTurn("distances are requested before all shares have arrived")
 
     def answered(self, request: RoundRequest, made: Sequence[Outgoing], seconds: float, now: float) -> None:
         """Our answer is made, and may leave."""

@@ -30,7 +30,7 @@ class Joining(ClientPhase):
                 "begin a new job (secfc-server --new), and start this client once with --new"
             )
         if self.desk.past.of(session).dead:
-            raise JobFailed(f"this job was broken off before and is not taken up again: {confirming.DISPUTED}")
+            raise JobFailed(f"this job was aborted earlier and cannot be resumed: {confirming.DISPUTED}")
         parties = [(member.name, member.x25519) for member in event.members]
         pairs = keys.pair_keys(site.secrets.x25519, session, parties, site.index)
         return Agreeing(self.desk, now, Met(event.members, session, pairs))

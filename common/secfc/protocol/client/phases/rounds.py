@@ -73,7 +73,8 @@ class Rounds(Follows):
         patience = self.desk.site.patience
         if now - self._untaken > patience:
             raise Unavailable(
-                f"for {patience:.0f} s the server has not taken what we hold: {error}; start the same command again to go on"
+                f"for {patience:.0f} s the server has not accepted our report of what we hold: {error};"
+                " start the same command again to go on"
             )
         self._join_at = now + REJOIN_SECONDS
 
@@ -108,7 +109,7 @@ class Rounds(Follows):
         if desk.past.verified not in ("", digest):
             raise JobFailed(
                 "the shares kept here are not those that were checked in this job: the state folder or this machine's memory"
-                " is damaged; start this client again, and if it says the same, a new job (secfc-server --new)"
+                " is damaged; start this client again; if the error remains, start a new job (secfc-server --new)"
             )
         desk.keep_past(replace(desk.past, verified=digest), out)
         if tossed is None:
@@ -140,7 +141,10 @@ class Rounds(Follows):
         return self._exchange[1].begin
 
     def answered(self, request: RoundRequest, made: Sequence[Outgoing], seconds: float, now: float) -> None:
-        self._post((request.number, request.attempt), made, seconds, now)
+        name = (request.number, request.attempt)
+        if self._exchange is None or self._exchange[0] != name:
+            return  # what is held back belongs to a newer attempt, which is not admitted yet
+        self._post(name, made, seconds, now)
         held_back, self._held_back = self._held_back, []
         for one in held_back:
             self._post(one.name[1], one.result, one.seconds, now)

@@ -39,6 +39,9 @@ class Sharing(Follows):
         for member in self.met.members:  # shares kept from an earlier job, whose owner does not let them serve another
             if self.desk.resumed and not (site.keeps and member.keeps):
                 out.put(f"this-job-only/{member.name}")
+        if site.federation.holders and not site.federation.helps(site.name):
+            outside = int((self.table.own < 0).sum())
+            out.say("rows are those that all holders have", rows=self.table.coded.rows, ours_outside=outside)
         self.desk.deliver(self.table.stage.begin(self.desk.resumed, out), now)
         return None
 
@@ -58,7 +61,7 @@ class Sharing(Follows):
         digest, seconds = messages.holdings(self.session, stage.ids), now - self.since
         sent, coin = desk.sent_bytes, desk.site.secrets.coin
         held = messages.Held(digest, sent, stage.received_bytes, seconds, coin)
-        out.say("all shares are here", seconds=round(seconds, 2), sent=sent, received=stage.received_bytes)
+        out.say("all shares have arrived", seconds=round(seconds, 2), sent=sent, received=stage.received_bytes)
         return Rounds(desk, now, self, held)
 
     def unsent(self, send: Send, error: SecfcError, now: float, out: Effects) -> ClientPhase | None:

@@ -44,6 +44,7 @@ class Union(Seated):
             site.ids_in(met.session),
             site.secrets.seed,
             known,
+            [site.federation.roster.index(name) for name in site.federation.holders],
         )
         self._sum: Send | None = None  # our part of the sum of this stage, once it is made
         self._patience = Patience(max(SHARE_SECONDS, site.patience), now)
@@ -130,7 +131,7 @@ class Confirming(Seated):
         super().__init__(desk, now, met)
         site = desk.site
         self._union, self._clients = union, len(met.members)
-        args = (met.session, union.digest, len(site.rows), union.complete, site.secrets.seed, met.pairs)
+        args = (met.session, union.digest, union.brought, union.complete, site.secrets.seed, met.pairs)
         self._words = confirming.vector(site.plan, site.index, *args)
         self._mine = confirming.commitment(site.index, met.session, union.digest, self._words)
         self._committed = {site.index: self._mine}
@@ -218,7 +219,7 @@ class Confirming(Seated):
             return self._note_commitments(now, out)
         agreed = all(len(words) for words in self._given.values())
         given = [self._given[j] for j in range(self._clients)]
-        if not agreed or not confirming.agree(self._union.rows, given) or not self._union.complete:
+        if not agreed or not confirming.agree(self._union.total, given) or not self._union.complete:
             return self._break_off(now, out)
         desk = self.desk
         desk.keep_past(replace(desk.past, confirmed=self._union.digest.hex()), out)
@@ -262,7 +263,7 @@ class Confirming(Seated):
         if now - self.since > CONFIRM_SECONDS:
             raise JobFailed(
                 f"after {CONFIRM_SECONDS:.0f} s these have not confirmed the list of row IDs: {', '.join(self.missing())};"
-                " see that they run and can be reached, and start a new job (secfc-server --new)"
+                " make sure that they are running and reachable, and start a new job (secfc-server --new)"
             )
         return None
 

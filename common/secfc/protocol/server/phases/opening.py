@@ -26,7 +26,7 @@ class Joining(JobPhase):
         """Raise unless this introduction fits those that are here."""
         job, others = self.job, [one for one in self.job.introductions() if one.name != sender]
         if job.plan.private and introduction.rows:
-            raise Malformed("with private membership nobody tells how many rows it brings")
+            raise Malformed("with private membership no client may say how many rows it has")
         total, most = introduction.rows + sum(other.rows for other in others), job.federation.job.max_rows
         if total > most:
             raise Malformed(f"{total} rows in all exceed max_rows = {most} of the job")
@@ -106,7 +106,7 @@ class Union(Begun):
 
     def __init__(self, job: ServerJob, now: float, before: JobPhase) -> None:
         super().__init__(job, now, before)
-        self._union = self.union = UnionSums(job.plan, job.meet().session)
+        self._union = self.union = UnionSums(job.plan, job.meet().session, len(job.federation.holders))
 
     def sink(self, sender: str, parcel: Parcel) -> Sink | None:
         union = self._union
