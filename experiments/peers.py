@@ -36,7 +36,7 @@ LEARNS = {
     "SecFC open": "the server: distances by segment, and with any one client's help all rows; all: the assignment",
     "SecFC masked": "the server: distances; all: the assignment; t clients together: no more",
     "SecFC masked, TLS": "as SecFC masked",
-    "SecFC sealed, TLS": "all: the assignment; the server and one committee member together: distances",
+    "SecFC sealed, TLS": "the server and one committee member together: distances; all: the assignment",
     "SPU": "nobody: anything before the result is opened; two of its three parties together: all rows",
     "MPyC": "one party: distances; all: the assignment; t parties together: no more",
 }

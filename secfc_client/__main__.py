@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from secfc import __version__, exits, logs
-from secfc.agreement import allowing, plan, policy
+from secfc.agreement import allowing, policy
 from secfc.agreement.federation import LINK_KEY, SERVER, Federation
 from secfc.agreement.job import AUDIENCES, Job
 from secfc.agreement.policy import TO_NOBODY, Policy
@@ -31,7 +31,7 @@ from secfc.protocol.jobs.node import KEEP_JOBS
 from secfc.protocol.messages import Phase
 from secfc.web import opening
 from secfc.web.door import Door
-from secfc_client import data, profile, report
+from secfc_client import data, keptclusters, profile, report
 from secfc_client.driver import ClientDriver
 from secfc_client.job import Files, SiteJob
 from secfc_client.offering import Offering, datasets
@@ -109,6 +109,12 @@ _OF_NODES = (  # options that make sense with --dataset
     "--publish-ids", is_flag=True, help="Like --write-ids, and tell the server at the end which rows are ours."
 )
 @click.option("--all-k", is_flag=True, help="If the job tries several k: write one more column for each of the others.")
+@click.option(
+    "--assign-from",
+    metavar="NAME",
+    help="Only assign the rows of --data to the clusters of an earlier job, kept here under this name (secfc clusters; last:"
+    " the newest), in place of the kit's job; all parties say the same.",
+)
 @options.state
 @click.option("--new", is_flag=True, help="Give up the unfinished job that is kept here, and begin a new one.")
 @click.option(
@@ -138,6 +144,7 @@ def command(
     write_ids: bool,
     publish_ids: bool,
     all_k: bool,
+    assign_from: str | None,
     state: Path | None,
     new: bool,
     again: bool,
@@ -160,19 +167,20 @@ def command(
         raise ConfigError(f"{kit_path} is {whose}'s kit; secfc-client needs a client's")
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
-    federation, name = loaded.federation, loaded.party_name
     if dataset_files:
         rules = _rules(kit_path, policy_path, require_policy, None)
-        offering = Offering(
-            federation, datasets(dataset_files, id_columns), rules, allowing.of_kit(kit_path, policy_path)
-        )
+        allowed = allowing.of_kit(kit_path, policy_path)
+        offering = Offering(loaded.federation, datasets(dataset_files, id_columns), rules, allowed)
         return _stay(loaded, offering, state or kit_path / "state", out or kit_path / JOBS, keep_jobs, bind, wait)
+    loaded, made, kept = keptclusters.prepared(loaded, state or kit_path / "state", assign_from)
+    federation, name = loaded.federation, loaded.party_name
     rules = _rules(kit_path, policy_path, require_policy, open_centers)
     policy.check(rules, federation)
-    made = plan.of(federation)
     paths = data_path, out, centers_path, profile_path, report_path
     files = None if _only_helps(federation, name, paths) else _files(federation.job, no_report, *paths)
     table = data.none() if files is None else _load(files, federation, name, _only(id_columns), features)
+    if kept is not None:
+        keptclusters.check_features(kept, table.feature_names)
     ready = prepared(table, data_path, federation, name, link_key or kit_path / LINK_KEY)
     if files is not None and len(table) < rules.least_rows:
         raise ConfigError(f"{policy.FILE}: least_rows = {rules.least_rows}, and {data_path} has {len(table)}")
@@ -183,7 +191,8 @@ def command(
     if publish_ids and federation.holders:
         raise InvalidInput("every holder has every row, so there is nothing to publish; leave out --publish-ids")
     address = _address(loaded, bind)
-    job = SiteJob(loaded, made, rules, table, ready.rows, ready.ids, store, files, wait, write_ids, publish_ids, all_k)
+    rows, ids = ready.rows, ready.ids
+    job = SiteJob(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids, all_k, kept)
     if again and (new or publish_ids):
         raise InvalidInput("--again only writes the labels again; leave out --new and --publish-ids")
     if again and files is None:

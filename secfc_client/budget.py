@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -108,24 +108,6 @@ class Account:
         if entry != self._kept:
             write(self._folder, read(self._folder) | {self._key: entry})
             self._kept = entry
-
-
-class Joint:
-    """Several entries that the same answers count for: that of the rows, and that of the dataset they come from."""
-
-    def __init__(self, accounts: Sequence[Account]) -> None:
-        self._accounts = accounts
-
-    def before(self, holder: str, counted: Tally) -> Tally:
-        """The larger of all, number by number."""
-        largest = Tally()
-        for account in self._accounts:
-            largest += account.before(holder, counted) - largest
-        return largest
-
-    def spend(self, counted: Tally) -> None:
-        for account in self._accounts:
-            account.spend(counted)
 
 
 def dataset_key(name: str) -> str:

@@ -30,6 +30,7 @@ COMMANDS = {  # in the order of the help; each in the module of its name, as a c
     **dict.fromkeys(("submit", "jobs", "show", "wait", "cancel", "result"), "secfc.commands"),
     **dict.fromkeys(("approve", "refuse"), "secfc_client.commands"),
     "budget": "secfc_client.commands",
+    "clusters": "secfc_client.commands",
     "report": "secfc_client.commands",
     "demo": "secfc_client.commands",
 }
@@ -75,7 +76,8 @@ def group() -> None:
     are), `secfc check` (before a site starts),
     `secfc-server` and `secfc-client` (the job), `secfc status` (its progress), `secfc submit`, `jobs`, `show`, `wait`,
     `cancel` and `result` (jobs of a federation that stays), `secfc approve` and `refuse` (at a site), `secfc budget` (what
-    a site's rows have given away), `secfc report` (a finished job as one HTML file), `secfc revoke` (a stolen certificate).
+    a site's rows have given away), `secfc clusters` (what it keeps so that new rows can be assigned later), `secfc report`
+    (a finished job as one HTML file), `secfc revoke` (a stolen certificate).
     """
 
 

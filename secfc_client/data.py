@@ -24,6 +24,7 @@ from secfc import atomicfile, limits
 from secfc.agreement.features import Feature
 from secfc.agreement.job import Job
 from secfc.errors import DataError
+from secfc.kmeans import fixedpoint, standard
 from secfc_client.datasets import formats, preparation
 from secfc_client.datasets.columns import HINT, cell_error, checked_ids, is_numeric
 from secfc_client.datasets.formats import suffix_of
@@ -31,6 +32,7 @@ from secfc_client.datasets.formats.base import as_text, reason, shown
 
 ID_COLUMN = "secfc_id"
 _CURE = "make room there or choose another --out"
+_LARGER = "agree on a larger bound in federation.toml, or rescale the data"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +40,7 @@ class Table:
     """One client's rows. Printing it shows where they are from, never a value."""
 
     path: Path
-    features: NDArray[np.float64] = field(repr=False)  # (m_j, d), C-contiguous, finite, not scaled
+    features: NDArray[np.float64] = field(repr=False)  # (m_j, d), C-contiguous, not scaled, finite; NaN: to be the mean
     feature_names: tuple[str, ...]
     ids: Any = field(repr=False)  # pa.ChunkedArray of distinct ids (text, if from CSV), or None
     rows: Any = field(repr=False)  # pa.Table: every column as it stood in the file
@@ -55,6 +57,19 @@ class Table:
         return replace(self, features=np.ascontiguousarray(self.features[taken]), ids=ids, used=self.used[taken])
 
     @property
+    def filled(self) -> NDArray[np.float64]:
+        """The features for people to look at: what is to be the mean over all sites is the mean of this one's values."""
+        gone = np.isnan(self.features)
+        if not gone.any():
+            return self.features
+        largest = np.abs(self.features).max(
+            initial=1.0, where=~gone
+        )  # sums of what any float can hold must not overflow
+        sums = np.sum(self.features / largest, axis=0, where=~gone)
+        means = sums / np.maximum(np.sum(~gone, axis=0), 1) * largest
+        return np.where(gone, means, self.features)
+
+    @property
     def dropped(self) -> int:
         """Rows of the file that do not take part: a value is missing, or another holder does not have them."""
         return int(self.rows.num_rows) - len(self.used)
@@ -69,13 +84,15 @@ def load(
     chosen: Sequence[str] | None = None,
     agreed: Sequence[Feature] = (),
     missing: str = "error",
+    scale: str = "none",
 ) -> Table:
     """Read and check a client's rows; DataError for everything that is wrong with them.
 
     The features are `feature_names` (the federation's), found by name wherever they stand. A federation that has agreed
     on no names leaves them to `chosen` (the user's list), else they are every column but `id_column` in the file's
     order; clients compare the names when they join. There must be exactly `feature_count` columns to cluster (None: any
-    number). `agreed` says more about each feature, `missing` what becomes of missing values. A file without rows is fine.
+    number). `agreed` says more about each feature, `missing` and `scale` what becomes of missing values. A file without rows
+    is fine.
     """
     if agreed:
         feature_names, feature_count = [one.name for one in agreed], None
@@ -85,7 +102,7 @@ def load(
     _check_header(path, rows.column_names, [*(wanted or ()), *(() if id_column is None else (id_column,))])
     names = list(wanted) if wanted is not None else [n for n in rows.column_names if n != id_column]
     _check_choice(path, rows, names, len(names) if feature_count is None else feature_count, id_column)
-    found = preparation.prepared(path, rows, agreed or [Feature(name) for name in names], missing)
+    found = preparation.prepared(path, rows, agreed or [Feature(name) for name in names], missing, scale)
     ids = None if id_column is None else checked_ids(path, id_column, rows[id_column])
     ids = ids if ids is None or len(found.used) == rows.num_rows else ids.take(pa.array(found.used))
     return Table(path, found.values, found.names, ids, rows, found.used)
@@ -104,18 +121,29 @@ def of_job(path: Path, job: Job, id_column: str | None, chosen: str | None) -> T
         feature_names=job.feature_names,
         agreed=job.agreed,
         missing=job.missing,
+        scale=job.scale,
         id_column=id_column,
         chosen=None if chosen is None else [name.strip() for name in chosen.split(",")],
     )
 
 
-def check_bounds(table: Table, values: NDArray[np.float64], bound: float) -> None:
-    """Every |x| must be at most the federation's public `bound`."""
-    outside = ~(np.abs(values) <= bound)
+def rows_for(table: Table, job: Job) -> NDArray[np.int64] | standard.Unscaled:
+    """What a client shares: scaled and quantised, or with standard scaling as far as it gets before it has met the others.
+    Raises DataError for values that cannot be."""
+    if job.standard:
+        check_bounds(table, table.features, np.nextafter(standard.LARGEST, 0), "write it in other units")
+        return standard.Unscaled(table.features, np.array(job.numeric), table.used + 1)
+    values = preparation.scaled(job, table.features)
+    check_bounds(table, values, job.bound)
+    return fixedpoint.quantise(values, job.bound, job.precision, table.feature_names)
+
+
+def check_bounds(table: Table, values: NDArray[np.float64], bound: float, cure: str = _LARGER) -> None:
+    """Every |x| must be at most the federation's public `bound`; what is missing is no value."""
+    outside = np.abs(values) > bound
     if count := int(np.count_nonzero(outside)):
         row, column = divmod(int(np.argmax(outside)), outside.shape[1])
         what = f"the value is outside ±{bound:g} ({count} such values in all)"
-        cure = "agree on a larger bound in federation.toml, or rescale the data"
         raise cell_error(table.path, int(table.used[row]), table.feature_names[column], f"{what}; {cure}")
 
 

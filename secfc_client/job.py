@@ -7,27 +7,31 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from secfc import textfile
 from secfc.agreement.plan import Plan
 from secfc.agreement.policy import TO_NOBODY, Policy
 from secfc.errors import ConfigError
+from secfc.kmeans.standard import Rows, Unscaled
 from secfc.logs import say
 from secfc.pki import kit
 from secfc.pki.kit import Kit
 from secfc.privacy import identifiers
 from secfc.privacy.identifiers import ID_BYTES, Ids
 from secfc.privacy.leakage import Tally
+from secfc.protocol.client import freezing
+from secfc.protocol.client.freezing import KeptClusters
 from secfc.protocol.client.guard import Guard
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.site import Site
 from secfc.protocol.effects import Drop, Put
-from secfc_client import budget, data, keptlabels, naming, profile, report
+from secfc_client import budget, data, keptclusters, keptlabels, naming, profile, report
 from secfc_client.data import Table
 from secfc_client.keptlabels import KeptLabels
 from secfc_client.store import Store
@@ -55,7 +59,7 @@ class SiteJob:
     plan: Plan
     rules: Policy
     table: Table
-    rows: npt.NDArray[np.int64]  # quantised
+    rows: Rows | Unscaled  # quantised, or to be scaled once all sites have met
     ids: Callable[[bytes], Ids] | None
     store: Store
     files: Files | None  # None: this client only helps others
@@ -63,13 +67,15 @@ class SiteJob:
     write_ids: bool
     publish_ids: bool
     all_k: bool = False  # write the labels of every k
+    clusters: KeptClusters | None = None  # those that rows are only assigned to, if they are an earlier job's
     dataset: str = ""  # of a node, that the rows come from
     counted: Path | None = None  # where what the rows have given away is kept, if not in the state folder of the job
 
     @property
     def keeps_shares(self) -> bool:
-        """Whether what we hold may serve the next job; slots are another order of rows in every job."""
-        return self.rules.keep_shares and not self.plan.private
+        """Whether what we hold may serve the next job; slots are another order of rows in every job, and
+        another scale makes other rows."""
+        return self.rules.keep_shares and not self.plan.private and not isinstance(self.rows, Unscaled)
 
     def prepare(self, *, new: bool = False) -> tuple[Participant, SiteDisk]:
         """A machine with the secrets kept here, or with fresh ones, and where it keeps things. `new`: with fresh ones,
@@ -80,8 +86,9 @@ class SiteJob:
         secrets = store.secrets(naming.subject(federation.agreed(), self.table), self.rows, new=new)
         kept = store.kept()
         guard = Guard(federation, self.plan, self.rules, kept.get("given", b""))
-        account = self._account()
-        guard.charge(account.before(store.holder, guard.tally))
+        accounts = self._accounts()
+        spent = [account.before(store.holder, guard.tally) for account in accounts]
+        guard.charge(reduce(or_, spent))
         site = Site(
             federation=federation,
             plan=self.plan,
@@ -98,24 +105,34 @@ class SiteJob:
             columns=() if federation.holders else self.table.feature_names,
             patience=self.wait,
             publishes=self.publish_ids,
+            frozen=None if self.clusters is None else self.clusters.frozen(self.plan.field),
         )
         leaving = self._only_goodbye_left(kept)
         participant = Participant(site, kept=kept, resumed=store.resumed, leaving=leaving, now=time.monotonic())
-        return participant, SiteDisk(self, account)
+        return participant, SiteDisk(self, accounts)
 
-    def _account(self) -> budget.Joint:
-        keys = {
-            budget.key_of(self.table.feature_names, self.table.features): self.files.rows.name
-            if self.files is not None
-            else ""
-        }
+    @property
+    def account(self) -> str:
+        """Names our rows in the budget."""
+        return budget.key_of(self.table.feature_names, self.table.features)
+
+    @property
+    def _counts(self) -> Path:
+        return self.counted or self.store.folder
+
+    def _accounts(self) -> list[budget.Account]:
+        """Of our rows, of the dataset that they come from, and if they are assigned to clusters of other rows of ours, of
+        those."""
+        file = self.files.rows.name if self.files is not None else ""
+        entry = budget.Entry(0, "", len(self.table), len(self.table.feature_names), file)
+        entries = {self.account: entry}
         if self.dataset:
-            keys[budget.dataset_key(self.dataset)] = f"dataset {self.dataset}"
-        size = len(self.table), len(self.table.feature_names)
-        folder = self.counted or self.store.folder
-        return budget.Joint(
-            [budget.Account(folder, key, budget.Entry(0, "", *size, name)) for key, name in keys.items()]
-        )
+            entries[budget.dataset_key(self.dataset)] = replace(entry, file=f"dataset {self.dataset}")
+        if self.clusters is not None:
+            gone = f"clusters {self.clusters.public.name}"  # should a person have removed the entry
+            older = replace(entry, rows=0, file=gone)
+            entries = {self.clusters.rows: budget.read(self._counts).get(self.clusters.rows, older)} | entries
+        return [budget.Account(self._counts, key, new) for key, new in entries.items()]
 
     def _only_goodbye_left(self, kept: dict[str, bytes]) -> tuple[bytes, Ids | None] | None:
         """An earlier process wrote the labels: whether all that is left is to tell the server so, and publish IDs. Labels
@@ -150,8 +167,7 @@ class SiteJob:
             self._report(files.report, table, kept)
 
     def _report(self, path: Path, table: Table, kept: KeptLabels) -> None:
-        key = budget.key_of(self.table.feature_names, self.table.features)
-        given = budget.read(self.counted or self.store.folder).get(key)
+        given = budget.read(self._counts).get(self.account)
         text = report.report(self.kit.federation, self.kit.party_name, kept.session, table, kept.labels, given)
         report.write(path, text)
         say(log, "report written", file=path)
@@ -176,8 +192,8 @@ class SiteJob:
 class SiteDisk:
     """Where the machine's values go: the state folder, the budget, and the files that the user asked for."""
 
-    def __init__(self, job: SiteJob, account: budget.Joint) -> None:
-        self._job, self._account = job, account
+    def __init__(self, job: SiteJob, accounts: Sequence[budget.Account]) -> None:
+        self._job, self._accounts = job, accounts
 
     def get(self, key: str) -> bytes | None:
         return self._job.store.get(key)
@@ -193,7 +209,11 @@ class SiteDisk:
                 case Put("no-centers") if self._job.files is not None:
                     textfile.remove(self._job.files.centers, _CURE)
                 case Put("tally", value):
-                    self._account.spend(Tally.from_bytes(bytes(value)))
+                    for account in self._accounts:
+                        account.spend(Tally.from_bytes(bytes(value)))
+                case Put("clusters", value):
+                    kept = freezing.with_rows(bytes(value), self._job.account, time.time())
+                    keptclusters.keep(self._job.store.folder, kept)
                 case _:
                     self._job.store.put([one])
 

@@ -7,12 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from secfc.agreement.federation import Federation
 from secfc.errors import DataError
-from secfc.kmeans import fixedpoint
+from secfc.kmeans.standard import Rows, Unscaled
 from secfc.logs import say
 from secfc.privacy.identifiers import Ids
 from secfc_client import data, examine, naming
@@ -27,7 +24,7 @@ class Prepared:
     """Rows that fit a job."""
 
     table: Table
-    rows: npt.NDArray[np.int64]  # quantised
+    rows: Rows | Unscaled
     ids: Callable[[bytes], Ids] | None
 
 
@@ -45,12 +42,13 @@ def table_of(
 def prepared(table: Table, path: Path | None, federation: Federation, name: str, link_key: Path) -> Prepared:
     """Its rows as the job wants them; raises DataError if they do not fit. `path`: None for a client without rows."""
     job = federation.job
-    values = preparation.scaled(job.of(name), table.features)
-    data.check_bounds(table, values, job.bound)
+    rows = data.rows_for(table, job.of(name))
+    if not isinstance(rows, Unscaled):
+        rows = preparation.widened(job, name, rows)
     if len(table) > job.max_rows:
         raise DataError(f"{path}: {len(table)} rows exceed max_rows = {job.max_rows} of the job")
-    own = fixedpoint.quantise(values, job.bound, job.precision, table.feature_names)
+    values = preparation.scaled(job.of(name), table.features)
     for warning in examine.warnings(values, table.feature_names, job.precision, federation.uploads):
         say(log, warning, level=logging.WARNING)
     ids = naming.linked_ids(table, link_key) if job.ids == "linked" and path is not None else None
-    return Prepared(table, preparation.widened(job, name, own), ids)
+    return Prepared(table, rows, ids)

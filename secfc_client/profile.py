@@ -43,7 +43,7 @@ def profile(table: Table, labels: npt.NDArray[np.int32]) -> str:
     """CSV text: for each cluster that has rows here their number, and each feature's mean and standard deviation."""
     clusters, own = np.unique(labels, return_inverse=True)
     sizes = np.bincount(own, minlength=len(clusters))
-    columns = [np.stack(_mean_and_deviation(column, own, sizes), axis=1) for column in table.features.T]
+    columns = [np.stack(_mean_and_deviation(column, own, sizes), axis=1) for column in table.filled.T]
     names = [f"{name} {what}" for name in table.feature_names for what in ("mean", "deviation")]
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")

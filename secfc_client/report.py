@@ -101,7 +101,7 @@ def _own(document: Document, table: Table, labels: Labels) -> None:
         document.section("This site's rows per cluster")
         document.paragraph("This site took part without rows.")
         return
-    clusters, sizes, means = means_by_cluster(table.features, labels)
+    clusters, sizes, means = means_by_cluster(table.filled, labels)
     names = [str(cluster) for cluster in clusters.tolist()]
     document.section("This site's rows per cluster")
     document.raw(
@@ -118,7 +118,7 @@ def _own(document: Document, table: Table, labels: Labels) -> None:
     )
     document.heat(["Feature", *names], [_heat_row(*one) for one in zip(table.feature_names, means.T, strict=True)])
     if len(table) > 2 and table.features.shape[1] > 1:
-        _picture(document, table.features, labels)
+        _picture(document, table.filled, labels)
 
 
 def _heat_row(name: str, means: npt.NDArray[np.float64]) -> tuple[str, list[tuple[str, int]]]:

@@ -209,7 +209,7 @@ class StandingNode:
         return SiteJob(
             replace(self._kit, federation=federation),
             plan.of(federation),
-            replace(rules, keep_shares=False),
+            replace(rules, keep_shares=False, keep_clusters=False),  # each job has a state folder of its own
             ready.table,
             ready.rows,
             ready.ids,

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from secfc import atomicfile, limits
 from secfc.coding import prg
 from secfc.errors import ConfigError
 from secfc.framing import framed
+from secfc.kmeans.standard import Rows, Unscaled
 from secfc.protocol.client.site import Secrets
 from secfc.protocol.effects import Drop, Put
 from secfc.protocol.start import COIN_BYTES
@@ -60,7 +60,7 @@ class Store:
 
     # --- secrets ---------------------------------------------------------------------------------------------------------
 
-    def secrets(self, federation_digest: bytes, rows: npt.NDArray[np.int64], *, new: bool = False) -> Secrets:
+    def secrets(self, federation_digest: bytes, rows: Rows | Unscaled, *, new: bool = False) -> Secrets:
         """The secrets kept for these very rows in this federation, or fresh ones, safely on disk. `new`: fresh ones in any
         case; what is left of an unfinished job is given up."""
         subject = _subject(federation_digest, rows)
@@ -215,9 +215,10 @@ class Store:
         statefiles.write(self._path, [json.dumps(fields).encode()])
 
 
-def _subject(federation_digest: bytes, rows: npt.NDArray[np.int64]) -> _Subject:
+def _subject(federation_digest: bytes, rows: Rows | Unscaled) -> _Subject:
     """Names what secrets belong to."""
-    digest = hashlib.sha256(framed(b"secfc/v1/rows", b"%d,%d" % rows.shape, rows.astype("<i8").tobytes()))
+    values = rows.values.view(np.int64) if isinstance(rows, Unscaled) else rows  # of which it is, the job's digest says
+    digest = hashlib.sha256(framed(b"secfc/v1/rows", b"%d,%d" % values.shape, values.astype("<i8").tobytes()))
     return _Subject(federation_digest.hex(), digest.hexdigest())
 
 

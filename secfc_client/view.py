@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 import numpy as np
 
 from secfc.agreement.federation import SERVER
@@ -27,7 +29,7 @@ class SiteView:
     """Draws views of one site's table; the profile only where labels have changed."""
 
     def __init__(self, table: Table) -> None:
-        self._table = table
+        self._table, self._features = table, table.filled
         self._step = max(1, -(-len(table) // PROFILED_ROWS))
         self._profiled: tuple[Labels, ProfileView] | None = None
 
@@ -37,7 +39,8 @@ class SiteView:
     def of(self, now: Snapshot) -> View:
         site, job = now.site, now.site.federation.job
         seeding = max(seeding_requests(job, k) for k in job.ks)
-        course = [RequestView(n, "seed" if n <= seeding else "lloyd", moved) for n, moved in now.course.items()]
+        later = "assign" if site.plan.frozen else "lloyd"
+        course = [RequestView(n, "seed" if n <= seeding else later, moved) for n, moved in now.course.items()]
         clusters = job.runs[now.run]
         labels = now.labels[now.taken] if now.labels is not None and now.taken is not None else None
         assigned = labels is not None and bool((labels >= 0).all())  # not while seeding
@@ -73,7 +76,7 @@ class SiteView:
             return None
         if self._profiled is None or not np.array_equal(self._profiled[0], labels):
             chosen = np.flatnonzero(now.taken)[:: self._step]
-            clusters, sizes, means = means_by_cluster(self._table.features[chosen], labels[chosen])
+            clusters, sizes, means = means_by_cluster(self._features[chosen], labels[chosen])
             rounded = tuple(tuple(float(f"{value:.5g}") for value in row) for row in means)
             count = len(chosen)
             names = self._table.feature_names
@@ -101,7 +104,8 @@ def _runs(now: Snapshot) -> tuple[RunView, ...]:
     if now.found is None:
         return ()
     k = now.site.federation.job.runs[now.run]
-    return (RunView(k, now.run % now.site.federation.job.starts, now.found.rounds, True, now.found.inertia, True),)
+    loss = None if isnan(now.found.inertia) else now.found.inertia  # sealed uploads tell none of new rows
+    return (RunView(k, now.run % now.site.federation.job.starts, now.found.rounds, True, loss, True),)
 
 
 def _given(now: Snapshot) -> tuple[GivenView, ...]:

@@ -7,12 +7,12 @@ import json
 import logging
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 
 from secfc import __version__, exits, logs, textfile
-from secfc.agreement import plan
 from secfc.agreement.federation import SERVER
 from secfc.agreement.uploads import DEFAULT, MEANING
 from secfc.coding import kernels
@@ -28,7 +28,7 @@ from secfc.protocol.server.coordinator import Coordinator
 from secfc.protocol.server.job import Deadlines
 from secfc.web import opening
 from secfc.web.door import Door
-from secfc_server import result, view
+from secfc_server import clusters, result, view
 from secfc_server.journal import Journal
 from secfc_server.listening import listening
 from secfc_server.run import CENTERS_FILE, ServerRun
@@ -40,6 +40,12 @@ log = logging.getLogger("secfc.server")
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @options.path("--kit", "kit_path", required=True, help="The server's kit folder.")
 @options.path("--out", help="Folder for result.json; default: the kit, or KIT/jobs if jobs are submitted.")
+@click.option(
+    "--assign-from",
+    metavar="NAME",
+    help="Only assign new rows to the clusters of an earlier job of this name (result.json; last: the newest), in place of"
+    " the kit's job; all parties say the same.",
+)
 @options.state
 @click.option("--new", is_flag=True, help="Forget an earlier job, finished or not, and begin a new one.")
 @options.bind
@@ -61,6 +67,7 @@ log = logging.getLogger("secfc.server")
 def command(
     kit_path: Path,
     out: Path | None,
+    assign_from: str | None,
     state: Path | None,
     new: bool,
     bind: str | None,
@@ -85,20 +92,22 @@ def command(
         raise ConfigError(f"{kit_path} is the kit of {loaded.party_name}; secfc-server needs the server's")
     if min(join_timeout, share_timeout, round_timeout) <= 0:
         raise InvalidInput("timeouts must be positive numbers of seconds")
-    federation, folder = loaded.federation, out or kit_path
+    state, folder = state or kit_path / "state", out or kit_path
     deadlines = replace(Deadlines(), join=join_timeout, share=share_timeout, round=round_timeout)
-    if federation.stays and (new or web or as_json):
+    if loaded.federation.stays and (new or web or as_json or assign_from is not None):
         raise InvalidInput(
-            "--new, --web and --json are about one job, and federation.toml has no [job]; leave them out"
+            "--new, --web, --json and --assign-from are about one job, and federation.toml has no [job]; leave them out"
         )
-    made = None if federation.stays else plan.of(federation)
+    made = None
+    if not loaded.federation.stays:
+        loaded, made = clusters.prepared(loaded, state, assign_from)
+    federation = loaded.federation
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; create it or choose another --out")
     for name in () if made is None else (result.FILE, result.PUBLISHED, CENTERS_FILE):
         textfile.preflight(folder / name, "choose another --out")
     # before anybody is waited for: compiling holds up every other thread
     kernels.warm()
-    state = state or kit_path / "state"
     lock = Lock(state, "secfc-server")  # before anything there is looked at, let alone removed
     if federation.uploads != DEFAULT:
         say(log, MEANING[federation.uploads], level=logging.WARNING)
@@ -114,7 +123,7 @@ def command(
     now = time.monotonic()
     verify = kit.verifier(loaded)
     coordinator = Coordinator(federation, made, verify, kept=journal.kept(), deadlines=deadlines, now=now)
-    run = ServerRun(coordinator, journal, folder, (log_format, quiet))
+    run = ServerRun(coordinator, journal, folder, (log_format, quiet), remember=partial(clusters.remember, state))
     code = asyncio.run(_one_job(loaded, run, bind, door, reflect))
     lock.release()
     if as_json:

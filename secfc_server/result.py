@@ -18,13 +18,16 @@ KEPT = "result.finished.json"  # of the last job that was finished, if a later o
 PUBLISHED = "published.csv"
 
 
-def describe(now: Snapshot, wire_seconds: float) -> dict[str, Any]:
-    """The result, or the failure, as plain values."""
+def describe(now: Snapshot, wire_seconds: float, clusters: str | None = None) -> dict[str, Any]:
+    """The result, or the failure, as plain values. `clusters`: their name, if rows can be assigned to them later."""
     federation, plan, outcome = now.federation, now.plan, now.outcome
     held = {client.name: client.held for client in now.clients if client.held}
     return {
         "federation": federation.name,
         "federation_digest": federation.agreed().hex(),
+        "kind": federation.job.kind,
+        "assigned_from": federation.job.source or None,  # the clusters of an earlier job
+        "clusters": clusters,
         "state": now.phase.value,
         "reason": str(now.failure) if now.failure else None,
         "clients": len(now.clients),

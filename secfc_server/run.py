@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from secfc import exits, logs, textfile
+from secfc.agreement.clusters import Clusters
 from secfc.agreement.federation import SERVER
 from secfc.errors import JobFailed, PeerError, Unavailable
 from secfc.logs import say
@@ -31,7 +32,8 @@ LATE_SECONDS = 10.0  # after a failure, for clients that are just coming back: t
 
 
 class ServerRun:
-    """Takes one coordinator through one job. `linger`: how long to stay for whoever asks how it ended."""
+    """Takes one coordinator through one job. `linger`: how long to stay for whoever asks how it ended. `remember`: notes that
+    new rows can be assigned to the clusters that were found."""
 
     def __init__(
         self,
@@ -41,8 +43,10 @@ class ServerRun:
         style: tuple[str, bool],
         *,
         linger: float = LINGER_SECONDS,
+        remember: Callable[[Clusters], None] | None = None,
     ) -> None:
         self._coordinator, self._folder, self._style, self._linger = coordinator, folder, style, linger
+        self._remember = remember
         self._federation = coordinator.job.federation
         self._started = time.monotonic()
         self.driver = Driver(coordinator, journal, log, look=lambda: self.service.notify())  # noqa: PLW0108 - made next
@@ -60,7 +64,13 @@ class ServerRun:
 
     def described(self) -> dict[str, object]:
         """The result so far, as plain values."""
-        return result.describe(self.seen(), time.monotonic() - self._started)
+        found = self._clusters
+        return result.describe(self.seen(), time.monotonic() - self._started, found.name if found else None)
+
+    @property
+    def _clusters(self) -> Clusters | None:
+        ending = self._coordinator.ending
+        return None if ending is None else ending.clusters
 
     async def begin(self) -> None:
         """Begin, or go on with what is kept; raises what cannot be kept."""
@@ -97,6 +107,9 @@ class ServerRun:
                     await driver.take(CalledOff(JobFailed(why)))
             monitor.look(self.seen(), driver.now())
         self._save()
+        if (found := self._clusters) is not None and self._remember is not None:
+            self._remember(found)
+            say(log, "new rows can be assigned to these clusters later", clusters=found.name)
         if self._coordinator.phase is Phase.FINISHED:
             await self._wait_for_labels(stopped)
             monitor.look(self.seen(), driver.now())

@@ -13,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc.agreement import plan
+from secfc.agreement.features import CLIP
 from secfc.agreement.job import MOST_RUNS, STARTS
 from secfc.errors import DataError, InvalidInput
-from secfc.kmeans import fixedpoint
+from secfc.kmeans import fixedpoint, standard
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.frozen import FrozenClusters, Rows
 from secfc.kmeans.runs import Runs
+from secfc.kmeans.standard import LARGEST, Spread, Unscaled
 from secfc.privacy import identifiers
 from secfc.protocol import memory
 
@@ -57,6 +59,8 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     seeding : "k-means++", "random" (the paper's Algorithm 1) or "separation".
     candidates : rows drawn for each seed of "k-means++", of which the one that leaves the least inertia is taken; None takes
         2 + ⌊ln k⌋ as scikit-learn does, 1 is plain k-means++.
+    scale : "none", or "standard": every column in deviations from its mean over all clients, which they add up privately
+        (docs/privacy.md); values beyond 6 deviations, or beyond `bound` of them, are taken as so far.
     bound : public bound on |x|. None takes the smallest power of two not below max |X|; a real federation must agree on
         it beforehand instead, since a bound taken from the data tells something about them.
     precision : fractional bits kept. None keeps as many as make bound · 2^precision = 2^20, a millionth of the bound;
@@ -68,14 +72,16 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     Attributes
     ----------
     labels_ : cluster of every row of X, identical to Lloyd's in exact arithmetic on the quantised rows.
-    inertia_ : sum of squared distances to the nearest centre, exact for the quantised rows, in the units of X (with sealed
-        uploads within one quantised unit and a rounding error: docs/sealed.md, Section 8).
+    inertia_ : sum of squared distances to the nearest centre, exact for the quantised rows, in the units of X, or with
+        standard scaling in deviations (with sealed uploads within one quantised unit and a rounding error: docs/sealed.md,
+        Section 8).
     n_iter_ : Lloyd rounds of the best start; n_features_in_ : features seen in fit.
 
     cluster_centers_ : only with `reveal_centers`: the exact means of the quantised rows, in the units of X.
 
-    `predict` and `score` compare further rows with the clusters found, in exact arithmetic; `transform` is there with
-    `reveal_centers`. As in all of this class, one process holds the rows, so nothing is hidden from it.
+    `predict` and `score` compare further rows, scaled as those of `fit`, with the clusters found, in exact arithmetic;
+    `transform` is there with `reveal_centers`. As in all of this class, one process holds the rows, so nothing is hidden
+    from it.
     """
 
     def __init__(
@@ -91,6 +97,7 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         feature_groups: Any = None,
         seeding: str = "k-means++",
         candidates: int | None = None,
+        scale: str = "none",
         bound: float | None = None,
         precision: int | None = None,
         max_iter: int = 300,
@@ -107,6 +114,7 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self.feature_groups = feature_groups
         self.seeding = seeding
         self.candidates = candidates
+        self.scale = scale
         self.bound = bound
         self.precision = precision
         self.max_iter = max_iter
@@ -120,7 +128,9 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         made = self._plan(X)
         columns = self._holders(X.shape[1], groups)
         positions = self._owners(len(X), groups) if columns is None else _all_or_none(len(X), self.n_clients, columns)
-        values = fixedpoint.quantise(X, made.wishes.bound, made.wishes.precision)
+        self._scale = (made.wishes.bound, made.wishes.precision)
+        self._spread = self._spread_of(X)
+        values = self._scaled_rows(X, made.wishes.bound)
         random = check_random_state(self.random_state)
         coins = Coins(random.bytes(32))
         ids = identifiers.fresh(len(X), random.bytes(32)) if made.private else None
@@ -143,13 +153,14 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
 
         result = memory.run(
             made,
-            [values[at] if columns is None else values[at] * (columns == j) for j, at in enumerate(positions)],
+            [self._part(X, values, at, j, columns) for j, at in enumerate(positions)],
             machine,
             starts=starts,
             positions=None if made.private else positions,
             ids=None if ids is None else [ids[at] for at in positions],
             reveal_centers=bool(self.reveal_centers),
             columns=None if columns is None else columns.tolist(),
+            clip=made.wishes.bound if self._spread else None,
         )
         self.labels_ = np.empty_like(result.labels)
         for at, slots in zip(positions, result.slots, strict=True):
@@ -158,9 +169,9 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self.n_iter_ = result.rounds
         self.__dict__.pop("cluster_centers_", None)  # of an earlier fit
         if result.centers is not None:
-            self.cluster_centers_ = result.centers.means()
+            shift, unit = np.array(self._spread or [(0.0, 1.0)]).T
+            self.cluster_centers_ = result.centers.means() * unit + shift
         self._clusters = FrozenClusters.of(values, self.labels_, made.wishes.clusters)
-        self._scale = (made.wishes.bound, made.wishes.precision)
         self._n_features_out = made.wishes.clusters
         return self
 
@@ -176,9 +187,11 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         return -fixedpoint.in_data_units(loss, self._scale[1])
 
     def transform(self, X: Any) -> npt.NDArray[np.float64]:
-        """The distances of the rows of X to all centres, in the units of X."""
+        """The distances of the rows of X to all centres, in the units of X, or with standard scaling in deviations."""
         rows = fixedpoint.dequantise(self._quantised(X), self._scale[1])
-        return np.stack([np.linalg.norm(rows - center, axis=1) for center in self.cluster_centers_], axis=1)
+        shift, unit = np.array(self._spread or [(0.0, 1.0)]).T
+        centers = (self.cluster_centers_ - shift) / unit
+        return np.stack([np.linalg.norm(rows - center, axis=1) for center in centers], axis=1)
 
     def fit_transform(self, X: Any, y: Any = None) -> npt.NDArray[np.float64]:
         """Fit, and the distances of the rows to all centres."""
@@ -188,8 +201,31 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         """Further rows as those of fit were; a bound that was taken from the data of fit does not bind them."""
         check_is_fitted(self, "labels_")
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        bound, precision = self._scale
-        return fixedpoint.quantise(X, bound if self.bound is not None else max(bound, _least_bound(X)), precision)
+        bound, _ = self._scale
+        fixed = self.bound is not None or bool(self._spread)
+        return self._scaled_rows(X, bound if fixed else max(bound, _least_bound(X)))
+
+    def _spread_of(self, X: npt.NDArray[np.float64]) -> Spread:
+        """The scale that the clients of a federation would find; nothing if rows stay as they are."""
+        if self.scale not in ("none", "standard"):
+            raise InvalidInput(f"scale must be 'none' or 'standard', not {self.scale!r}")
+        if self.scale == "none":
+            return ()
+        if np.abs(X).max() >= LARGEST:
+            raise DataError(f"a value of {LARGEST:g} or more cannot be scaled; write it in other units")
+        rows = Unscaled(X, np.ones(X.shape[1], bool))
+        return rows.spread(rows.moments(), [f"column {f + 1}" for f in range(X.shape[1])])
+
+    def _part(self, X: Any, values: Rows, at: Any, client: int, columns: Any) -> Rows | Unscaled:
+        """What a client brings: with standard scaling its rows as they are."""
+        if self._spread:
+            return Unscaled(X[at], np.ones(X.shape[1], bool))
+        own: Rows = values[at] if columns is None else values[at] * (columns == client)
+        return own
+
+    def _scaled_rows(self, X: npt.NDArray[np.float64], bound: float) -> Rows:
+        scaled = standard.scaled(X, self._spread, bound) if self._spread else X
+        return fixedpoint.quantise(scaled, bound, self._scale[1])
 
     def _starts(self) -> int:
         if self.n_init == "auto":
@@ -202,7 +238,8 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     def _plan(self, X: npt.NDArray[np.float64]) -> plan.Plan:
         if isinstance(self.n_clusters, int | np.integer) and len(X) < self.n_clusters:
             raise DataError(f"n_samples={len(X)} should be >= n_clusters={self.n_clusters}.")
-        bound = _least_bound(X) if self.bound is None else self.bound
+        least = CLIP if self.scale == "standard" else _least_bound(X)
+        bound = least if self.bound is None else self.bound
         precision = fixedpoint.precision_for(bound, STEPS) if self.precision is None else self.precision
         return plan.make(
             plan.Wishes(
@@ -227,6 +264,10 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             return None
         if groups is not None:
             raise InvalidInput("groups deals rows and feature_groups columns; give one of them")
+        if self.scale != "none":
+            raise InvalidInput(
+                "one client holds each column of feature_groups, so it can scale it itself; leave out scale"
+            )
         named = np.asarray(self.feature_groups)
         if named.shape != (features,):
             raise InvalidInput(f"feature_groups must name one client per feature: {features}, not shape {named.shape}")

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from secfc import exits, local
 from secfc.agreement import plan
-from secfc.agreement.features import Feature
+from secfc.agreement.features import CLIP, Feature
 from secfc.agreement.federation import RELAYS, SERVER
 from secfc.agreement.job import MEMBERSHIPS, MOST_RUNS, SPLITS, STARTS
 from secfc.agreement.uploads import DEFAULT, MEANING, UPLOADS
@@ -71,6 +71,13 @@ from secfc_client.commands.report import command as reporting
     show_default=True,
     help="only: no client listens on any port; what clients say to each other goes through the server, encrypted.",
 )
+@click.option(
+    "--scale",
+    type=click.Choice(["none", "standard"]),
+    default="none",
+    show_default=True,
+    help="standard: every column in deviations from its mean over all clients, which they add up privately.",
+)
 @click.option("--rows", type=click.IntRange(1), default=3000, show_default=True, help="Rows of the mixture.")
 @click.option("--features", type=click.IntRange(1), default=10, show_default=True, help="Features of the mixture.")
 @click.option(
@@ -119,6 +126,7 @@ def command(
     membership: str,
     split: str,
     relay: str,
+    scale: str,
     rows: int,
     features: int,
     clusters: str,
@@ -141,6 +149,7 @@ def command(
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     k, *other_k = options.numbers(clusters, "--k")
     chosen = load(data, id_column, names) if data else mixture(rows, features, k, seed)
+    bound = CLIP if scale == "standard" else chosen.bound
     made = local.describe(
         clients,
         name="demo",
@@ -154,8 +163,10 @@ def command(
         seeding=seeding,
         candidates=candidates,
         max_rows=len(chosen.values),
-        bound=chosen.bound,
-        precision=fixedpoint.precision_for(chosen.bound, bits=16),
+        scale=scale,
+        clip=CLIP if scale == "standard" else None,
+        bound=bound,
+        precision=fixedpoint.precision_for(bound, bits=16),
         seed=str(seed),
         centers="clients" if centers else "nobody",
         **_dealt(split, membership, clients, chosen.values.shape[1]),
@@ -245,8 +256,10 @@ def _watch(site: local.Local, timeout: float, quiet: bool) -> None:
 
 def _sentence(event: dict[str, Any]) -> str:
     text = str(event["event"])
+    if "changed" in event and "seconds" in event:  # a round
+        text += f", {event['changed']} rows moved, {event['seconds']:.2g} s"
     if event.get("missing"):
         text += f", waiting for {', '.join(event['missing'])}"
-    if "inertia" in event and "changed" in event:
-        text += f", inertia {event['inertia']:.6g}, {event['changed']} rows changed cluster"
+    if "inertia" in event:
+        text += f", inertia {event['inertia']:.6g}"
     return text

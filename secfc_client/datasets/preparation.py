@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from secfc.agreement.features import Feature
 from secfc.agreement.job import Job
 from secfc.errors import DataError
+from secfc.kmeans import standard
 from secfc.wording import few
 from secfc_client.datasets import columns
 from secfc_client.datasets.formats.base import shown
@@ -26,12 +27,13 @@ class Prepared:
     """The rows that take part, and which of the file they are."""
 
     names: tuple[str, ...]
-    values: Values = field(repr=False)  # (rows, columns), C-contiguous, finite
+    values: Values = field(repr=False)  # (rows, columns), C-contiguous, finite but for what `prepared` says
     used: NDArray[np.intp] = field(repr=False)
 
 
-def prepared(path: Path, rows: pa.Table, features: Sequence[Feature], missing: str) -> Prepared:
-    """The columns of all features, not scaled. Raises DataError for everything that does not fit what is agreed."""
+def prepared(path: Path, rows: pa.Table, features: Sequence[Feature], missing: str, scale: str) -> Prepared:
+    """The columns of all features, not scaled. Raises DataError for everything that does not fit what is agreed. With
+    standard scaling, nobody knows yet what stands for a missing number: it stays NaN."""
     names = tuple(name for one in features for name in one.columns)
     values = np.empty((rows.num_rows, len(names)))
     comma = _decimal_commas(path, rows, features)
@@ -43,7 +45,9 @@ def prepared(path: Path, rows: pa.Table, features: Sequence[Feature], missing: s
     gone = np.isnan(values)
     used = np.arange(rows.num_rows)
     if missing == "mean":
-        middles = np.array([one.middle for one in features for _ in one.columns])
+        unknown = [scale == "standard" and not one.levels for one in features]
+        stand_ins = [np.nan if not_yet else one.middle for one, not_yet in zip(features, unknown, strict=True)]
+        middles = np.array([value for one, value in zip(features, stand_ins, strict=True) for _ in one.columns])
         values = np.where(gone, middles, values)
     elif missing == "drop":
         used = np.flatnonzero(~gone.any(axis=1))
@@ -54,7 +58,9 @@ def prepared(path: Path, rows: pa.Table, features: Sequence[Feature], missing: s
 
 
 def scaled(job: Job, values: Values) -> Values:
-    """What is clustered, within ±bound."""
+    """What is clustered, within ±bound; with standard scaling as it would be if these rows were all there are."""
+    if job.standard:
+        return standard.scaled(values, standard.own_spread(values, job.numeric), job.clip)
     if not job.spread:
         return values
     shift, unit = np.array(job.spread).T

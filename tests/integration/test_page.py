@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
@@ -70,11 +71,9 @@ def test_the_pages_follow_a_job_through_a_lost_client_and_a_restart_to_its_end(
         until(lambda: text(browser, "now").endswith("waiting for client-3"), "it waits for the last")
         assert state(browser, "client-2").split("\t")[1] == "here"
 
-        lost = site.processes["client-2"]
-        lost.kill()
-        lost.wait()
-        until(lambda: "lost: no connection" in state(browser, "client-2"), "the page shows who was killed", 20)
-        assert "client-2" in text(browser, "trouble")
+        assert min(_shown_after(browser, site) for _ in range(3)) < 3.0, (
+            "seconds; on a busy machine one may take longer"
+        )
 
         site.processes["server"].send_signal(signal.SIGTERM)
         site.processes["server"].wait(20)
@@ -112,6 +111,21 @@ def test_the_pages_follow_a_job_through_a_lost_client_and_a_restart_to_its_end(
         site.stop()
 
 
+def _shown_after(browser: WebDriver, site: Local) -> float:
+    """Kill a client: seconds until the page says so."""
+    if "here" not in state(browser, "client-2"):
+        site.start("client-2")
+        until(lambda: "here" in state(browser, "client-2"), "it is back")
+        until(lambda: "client-2" not in text(browser, "trouble"), "and no trouble any more")
+    lost = site.processes["client-2"]
+    lost.kill()
+    began = time.monotonic()
+    lost.wait()
+    until(lambda: "lost: no connection" in state(browser, "client-2"), "the page shows who was killed", 20)
+    assert "client-2" in text(browser, "trouble")
+    return time.monotonic() - began
+
+
 def _rows(browser: WebDriver, name: str) -> list[str]:
     script = """
         const found = document.getElementById(arguments[0]), body = found.tBodies ? found.tBodies[0] : found;
@@ -130,6 +144,12 @@ def _look(browser: WebDriver, name: str) -> None:
         body.send_keys(Keys.TAB)
         reached.add(browser.execute_script("return document.activeElement.tagName"))
     assert {"SUMMARY", "A"} <= reached
+    spoken = "return [...document.querySelectorAll('[role=status], [role=alert]')].length"
+    assert browser.execute_script(spoken) == 3
+    silent = (
+        "return [...document.querySelectorAll('.scroll')].filter(s => s.tabIndex !== 0 || s.role !== 'region').length"
+    )
+    assert browser.execute_script(silent) == 0, "who has no mouse scrolls them too"
     unnamed = "return [...document.querySelectorAll('svg')].filter(s => !s.getAttribute('aria-label')).length"
     assert browser.execute_script(unnamed) == 0
 

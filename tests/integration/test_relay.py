@@ -66,9 +66,13 @@ def test_labels_are_the_same_and_who_dials_out_listens_nowhere(
 
 
 @pytest.mark.slow
-def test_a_client_behind_a_firewall_is_reached_through_the_server_which_is_said_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verdict", ["reset", "swallow"])
+def test_a_client_behind_a_firewall_is_reached_through_the_server_which_is_said_once(
+    tmp_path: Path, verdict: str
+) -> None:
+    """Also behind one that answers nothing: gRPC gives up after 20 s."""
     plain = helpers.describe(parts(), 3, relay="fallback", uploads="sealed")
-    with Proxy(plain.client("client-2").bind, verdict=lambda _: "reset") as firewall:
+    with Proxy(plain.client("client-2").bind, verdict=lambda _: verdict) as firewall:
         made = helpers.readdressed(plain, {"client-2": firewall.address})
         site = helpers.prepared(tmp_path, parts(), made)
         with local.running(site):

@@ -20,6 +20,7 @@ from secfc.agreement.federation import SERVER, Federation
 from secfc.agreement.policy import Policy
 from secfc.errors import Unavailable
 from secfc.protocol import transfer
+from secfc.protocol.client.freezing import KeptClusters
 from secfc.protocol.client.guard import Guard
 from secfc.protocol.client.inputs import Lost
 from secfc.protocol.client.participant import Participant
@@ -47,8 +48,13 @@ class Bench(Memory):
         policies: Mapping[str, Policy] | None = None,
         chance: random.Random | None = None,
         mishap: float = 0.0,
+        clusters: Mapping[str, KeptClusters] | None = None,
     ) -> None:
+        """`clusters`: what each client kept of an earlier job's, if rows are only assigned to those."""
         self.plan, self.federation, self.rows = plan_of(federation), federation, list(rows)
+        self._clusters = dict(clusters or {})
+        for one in self._clusters.values():
+            self.plan = one.public.plan(federation)
         self.deadlines, self.policies = deadlines, dict(policies or {})
         self.now = 0.0
         self._chance, self._mishap = chance, mishap
@@ -86,6 +92,8 @@ class Bench(Memory):
             replace(self.secrets[name], revealed=disk.get("revealed", b"")),
             guard=Guard(self.federation, self.plan, self.policies.get(name), kept.get("given", b"")),
             instance=self._instances.randbytes(16),
+            plan=self.plan,
+            frozen=self._clusters[name].frozen(self.plan.field) if self._clusters else None,
         )
         return Participant(site, kept=kept, resumed=resumed, now=self.now)
 

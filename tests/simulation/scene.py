@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -17,19 +17,24 @@ from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
 from secfc.kmeans import central
 from secfc.kmeans.coins import Coins
+from secfc.kmeans.distances import Frozen
+from secfc.kmeans.standard import Unscaled
 from secfc.privacy import identifiers
 from secfc.privacy.identifiers import Ids
+from secfc.protocol.client.freezing import KeptClusters
 from secfc.protocol.rounds import kind_of
 from tests.parties import Rows, deal, make_federation, plan_of
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A federation and its rows. `liars` send wrong distances."""
+    """A federation and its rows. `liars` send wrong distances. `clusters`: what each client kept of an earlier job's, if rows
+    are only assigned to those."""
 
     federation: Federation
     rows: tuple[Rows, ...]
     liars: tuple[str, ...] = ()
+    clusters: Mapping[str, KeptClusters] | None = None
     names: tuple[tuple[str, ...], ...] = ()  # of every client's rows, where columns are split and rows linked
 
     def linked(self, client: str, session: bytes) -> Ids:
@@ -38,7 +43,25 @@ class Scene:
 
     @property
     def plan(self) -> Plan:
-        return plan_of(self.federation)
+        made = plan_of(self.federation)
+        return made if self.clusters is None else next(iter(self.clusters.values())).public.plan(self.federation)
+
+    def frozen(self, name: str) -> Frozen | None:
+        return None if self.clusters is None else self.clusters[name].frozen(self.plan.field)
+
+    @property
+    def pooled(self) -> Rows:
+        """Everybody's rows as they are clustered, one after the other."""
+        job, whole = self.federation.job, np.concatenate(self.rows)
+        if not job.standard:
+            return whole
+        every = _unscaled(whole)
+        names = [str(f) for f in range(job.features)]
+        return every.quantised(every.spread(every.moments(), names), names, (job.clip, job.bound, job.precision))
+
+    def brought(self, j: int) -> Rows | Unscaled:
+        """What a client begins with."""
+        return _unscaled(self.rows[j]) if self.federation.job.standard else self.rows[j]
 
     def expected(self, coins: Coins, ids: Sequence[Ids] | None) -> list[Expected]:
         """Central Lloyd of every run from the same coins; with private membership rows are ordered by ID, and where columns
@@ -61,17 +84,17 @@ class Scene:
 
     def _pooled(self, ids: Sequence[Ids] | None) -> tuple[Rows, list[list[int]]]:
         """The table that a central party would cluster, and where every client's rows stand in it (-1: they do not)."""
-        edges = np.cumsum([0, *map(len, self.rows)])
+        edges, whole = np.cumsum([0, *map(len, self.rows)]), self.pooled
         if ids is None:
-            return np.concatenate(self.rows), [list(range(a, b)) for a, b in itertools.pairwise(edges)]
+            return whole, [list(range(a, b)) for a, b in itertools.pairwise(edges)]
         named = [list(map(tuple, own.tolist())) for own in ids]
         holders = [set(own) for own, client in zip(named, self.federation.roster, strict=True) if self._holds(client)]
         common = sorted(set.intersection(*holders) if self.names else set.union(*holders))
         at = {name: place for place, name in enumerate(common)}
         places = [[at.get(name, -1) for name in own] for own in named]
         pooled = np.zeros((len(common), self.federation.job.features), dtype=np.int64)
-        for rows, own in zip(self.rows, places, strict=True):
-            for row, place in zip(rows, own, strict=True):
+        for (a, b), own in zip(itertools.pairwise(edges), places, strict=True):
+            for row, place in zip(whole[a:b], own, strict=True):
                 if place >= 0:
                     pooled[place] += row
         return pooled, places
@@ -85,6 +108,12 @@ class Scene:
         own = [[labels[place] if place >= 0 else -1 for place in mine] for mine in places]
         loss = found.inertia if kind.shows_distances else partition_inertia(pooled, found.labels)
         return Expected(own, [one.tolist() for one in found.history], found.converged, loss)
+
+
+def _unscaled(rows: Rows) -> Unscaled:
+    """Columns of quite different sizes."""
+    values = rows * np.geomspace(1e-3, 1e6, rows.shape[1]) + 1e4
+    return Unscaled(values, np.ones(rows.shape[1], bool))
 
 
 @dataclass(frozen=True)
@@ -115,8 +144,8 @@ def relayed(federation: Federation, part: float, chance: random.Random) -> Feder
 
 
 def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
-    """All modes: open, masked, sealed, private membership, liars, centres; sizes, seedings and starts as chance has it.
-    `sealed`: whether rounds are; None: a quarter of them."""
+    """All modes: open, masked, sealed, private membership, liars, centres, standard scaling; sizes, seedings and starts as
+    chance has it. `sealed`: whether rounds are; None: a quarter of them."""
     sealed = chance.random() < 0.25 if sealed is None else sealed
     privacy = chance.choice([1, 1, 1, 2])
     liars = 0 if sealed else chance.choice([0, 0, 0, 1])
@@ -146,13 +175,15 @@ def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
         settings["k"] = chance.choice([2, 3, [2, 3], [3, 1], [4, 2, 3]])
         several = isinstance(settings["k"], list)
         settings["starts"] = chance.choice([1, 1, 2] if several else [2, 3])
+    if chance.random() < 0.2:
+        settings["scale"] = "standard"
     agreed = relayed(make_federation(clients, **settings), chance.choice([0.0, 0.0, 0.0, 0.5, 1.0]), chance)
     sizes = [chance.choice([0, 1, 3, 4, 6]) for _ in range(clients)]
     sizes[0] += max(max(agreed.job.ks) + 1 - sum(sizes), 0)
     spread = chance.choice([2, 128])
     rows = deal(chance.randrange(1 << 30), sizes, spread=spread)
     lying = tuple(chance.sample(agreed.roster, chance.randint(0, liars)))
-    if private and chance.random() < 0.4:
+    if private and not agreed.job.standard and chance.random() < 0.4:
         return split_scene(agreed, chance, spread)
     return Scene(agreed, tuple(rows), lying)
 

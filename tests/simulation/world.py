@@ -51,7 +51,7 @@ from tests.simulation.scene import Expected, Scene
 TICK_SECONDS = 0.5
 LIMIT_SECONDS = 40_000.0  # of virtual time; the longest deadline of the system is an hour
 PATIENT = Deadlines()
-_LASTING = ("secrets", "tally", "labels", "centers.csv")  # of a client's disk: what outlives a job
+_LASTING = ("secrets", "tally", "labels", "clusters", "centers.csv")  # of a client's disk: what outlives a job
 
 
 @dataclass
@@ -200,7 +200,7 @@ class World:
             federation=scene.federation,
             plan=scene.plan,
             name=name,
-            rows=scene.rows[j],
+            rows=scene.brought(j),
             secrets=secrets,
             guard=guard,
             verify=verifier(scene.federation),
@@ -209,6 +209,7 @@ class World:
             instance=self.chance.randbytes(16),
             chance=self.chance,
             ids=None if self.ids is None else partial(self.ids, name),
+            frozen=scene.frozen(name),
         )
         self.coins[name] = secrets.coin
         opens = scene.federation.job.centers != "nobody"

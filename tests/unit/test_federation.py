@@ -150,7 +150,7 @@ def test_missing_key_is_named(key: str) -> None:
             "zzzzzz = 1",
             "unknown key 'zzzzzz'; known keys are name, privacy, dropouts, liars, uploads, relay, job,",
         ),
-        ("k = 3", "zzzzzz = 1", "[job] unknown key 'zzzzzz'; known keys are k, features,"),
+        ("k = 3", "zzzzzz = 1", "[job] unknown key 'zzzzzz'; known keys are kind, from, k, features,"),
         ("k = 3", "k = 3\nmax_row = 1", "[job] unknown key 'max_row'; did you mean \"max_rows\"?"),
         ("k = 3", 'k = 3\nids = "linked"', 'ids = "linked" needs membership = "private"'),
         ("bound = 8.0", "bound = nan", "bound: must be a finite number above 0, not nan"),
@@ -637,3 +637,9 @@ def test_one_line_for_columns_that_do_not_fit(text: str, complaint: str) -> None
         federations.parse(text, "f.toml")
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_no_sums_of_one_holder_are_opened_for_scaling() -> None:
+    made = federations.parse(split_text(HELD), "f.toml").job
+    with pytest.raises(ConfigError, match="mean and deviation of columns that one client holds"):
+        job._check_together(dataclasses.replace(made, scale="standard"), "")

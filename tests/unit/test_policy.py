@@ -22,11 +22,13 @@ open_centers = "clients"
 centers_smallest = 20
 committee = ["a", "b"]
 keep_shares = true
+scales = ["none"]
 """
 
 
 def test_every_key() -> None:
-    assert policy.parse(WHOLE, "policy.toml") == Policy(2, ("masked",), 40, 12, 30, 5, "clients", 20, ("a", "b"), True)
+    rules = Policy(2, ("masked",), 40, 12, 30, 5, "clients", 20, ("a", "b"), True, ("none",))
+    assert policy.parse(WHOLE, "policy.toml") == rules
 
 
 def test_an_empty_file_is_the_defaults() -> None:

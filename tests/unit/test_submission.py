@@ -100,6 +100,23 @@ def test_a_job_of_another_time_is_refused(kits: Kits) -> None:
         job(kits, hours=721.0)
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("starts = 1\n", 'starts = 1\nsplit = "columns"\n'), "columns are at different sites"),
+        (("starts = 1\n", f'kind = "assign"\nfrom = "{"0" * 32}"\n'), "assign rows to an earlier job's clusters"),
+    ],
+)
+def test_jobs_that_only_run_from_the_federations_file_are_refused(
+    kits: Kits, change: tuple[str, str], why: str
+) -> None:
+    text = JOB.replace(*change)
+    if "split" in text:
+        text = text.replace('["age", "weight"]', '{ age = { holder = "a" }, weight = { holder = "b" } }')
+    with pytest.raises(Malformed, match=why):
+        job(kits, text=text)
+
+
 def test_a_revoked_submitter_is_refused(tmp_path: Path) -> None:
     kits = Kits(tmp_path / "kits")
     one, ca = job(kits), kits.folder / "ca"

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from secfc.agreement import toml
 
-SCALES = ("none", "range")
+SCALES = ("none", "range", "standard")
+CLIP = 6.0  # deviations, where scale is "standard" and the file says neither clip nor bound
 MISSING = ("error", "drop", "mean")
 MOST_LEVELS = 1000
 _KEYS = ("holder", "range", "levels")
@@ -49,7 +50,7 @@ class Feature:
 
     def spread(self, scale: str) -> tuple[float, float]:
         """(shift, unit): a value x is clustered as (x − shift) / unit."""
-        if scale != "range" or self.range is None:
+        if scale != "range" or self.range is None:  # standard: known once all sites have added up their sums
             return 0.0, 1.0
         low, high = self.range
         return self.middle, high / 2 - low / 2

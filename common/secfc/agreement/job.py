@@ -10,16 +10,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from secfc.agreement import features as agreements
 from secfc.agreement import toml
-from secfc.agreement.features import MISSING, SCALES, Feature
+from secfc.agreement.features import CLIP, MISSING, SCALES, Feature
 from secfc.errors import ConfigError
 from secfc.kmeans.candidates import MOST_CANDIDATES
 from secfc.kmeans.indices import CHOICES
 
+CLUSTER, ASSIGN = KINDS = ("cluster", "assign")  # find clusters, or assign new rows to those of an earlier job
 SEEDINGS = ("k-means++", "random", "separation")
 MEMBERSHIPS = ("public", "private")
 IDS = ("fresh", "linked")
@@ -34,10 +36,13 @@ FIELD_BITS = 84  # of four lanes
 LEAST_BITS = 10
 
 KEYS = (
+    "kind",
+    "from",
     *(
         "k",
         "features",
         "scale",
+        "clip",
         "missing",
         "bound",
         "precision",
@@ -49,6 +54,8 @@ KEYS = (
     ),
     *("candidates", "segments", "membership", "ids", "split", "centers", "centers_smallest", "seed"),
 )
+_OF_ASSIGNING = ("kind", "from", "k", "features", "scale", "missing", "bound", "precision", "max_rows", "segments")
+_CLUSTERS_NAME = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,7 @@ class Job:
     feature_names: tuple[str, ...] | None = None  # of these columns
     agreed: tuple[Feature, ...] = ()  # what is said about each feature, if the file says more than names
     scale: str = SCALES[0]
+    clip: float | None = None  # with standard scaling: values further from the mean, in deviations, are taken as so far
     missing: str = MISSING[0]  # what becomes of rows with missing values
     max_rounds: int = MOST_ROUNDS  # of Lloyd
     seeding: str = SEEDINGS[0]
@@ -76,6 +84,8 @@ class Job:
     centers: str = AUDIENCES[0]  # who may see the final centres: nobody, the clients, or the server as well
     centers_smallest: int = SMALLEST  # rows of a cluster, beside those of the t sites with most, to open its centre
     seed: str | None = None  # fixes the start, to repeat a run; without it the clients toss coins
+    kind: str = CLUSTER
+    source: str = ""  # `from` in the file: names the clusters that rows are assigned to (`secfc.agreement.clusters`)
     split: str = SPLITS[0]
 
     @property
@@ -112,16 +122,38 @@ class Job:
     @property
     def spread(self) -> tuple[tuple[float, float], ...]:
         """(shift, unit) of every column: x is clustered as (x − shift) / unit. Empty if nothing is scaled."""
-        if self.scale == SCALES[0]:
+        if self.scale != "range":
             return ()
         return tuple(one.spread(self.scale) for one in self.agreed for _ in one.columns)
+
+    @property
+    def standard(self) -> bool:
+        """Whether columns are scaled by their mean and deviation over all sites, which no file can say."""
+        return self.scale == "standard"
+
+    @property
+    def numeric(self) -> tuple[bool, ...]:
+        """Of every column, whether it holds numbers and not the zeros and ones of a category."""
+        return tuple(not one.levels for one in self.agreed for _ in one.columns) or (True,) * self.features
+
+    def measures(self) -> bytes:
+        """SHA-256 of how values become whole numbers: rows of jobs that differ in it cannot be compared."""
+        names = ("features", "feature_names", "agreed", "scale", "bound", "precision")
+        fields = {name: value for name, value in dataclasses.asdict(self).items() if name in names}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")).digest()
+
+    def assigning(self, source: str, k: int) -> Job:
+        """The job that assigns new rows, measured alike, to the k clusters of that name, which one like this has found."""
+        kept = ("features", "feature_names", "agreed", "scale", "missing", "bound", "precision", "max_rows", "segments")
+        return Job(k=k, starts=1, seeding="random", kind=ASSIGN, source=source, **{n: getattr(self, n) for n in kept})
 
     def digest(self) -> bytes:
         """SHA-256 of the content: spacing, comments and key order (but that of features) do not matter. What a job of one
         run, or one that says no more than names about its features, has nothing to say about is left out."""
         fields = dataclasses.asdict(self)
         silent: dict[str, object] = {"other_k": (), "starts": 1, "choose": CHOICES[0]}
-        silent |= {"agreed": (), "scale": SCALES[0], "missing": MISSING[0], "split": SPLITS[0]}
+        silent |= {"agreed": (), "scale": SCALES[0], "clip": None, "missing": MISSING[0], "split": SPLITS[0]}
+        silent |= {"kind": CLUSTER, "source": ""}
         fields["agreed"] = tuple({key: v for key, v in one.items() if key != "holder" or v} for one in fields["agreed"])
         for name, plain in silent.items():
             if fields[name] == plain:
@@ -160,9 +192,11 @@ def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Jo
     """Validate a job file's text, or a table that was read before; `where` and `place` name file and table in errors."""
     raw = toml.read_toml(source, where) if isinstance(source, str) else source
     table = toml.Table(raw, where, place, KEYS)
+    kind, source = _kind(table)
     features, feature_names, agreed = _features(table)
     scale, max_rows = _scale(table, agreed), table.integer("max_rows", 1)
-    bound = table.positive("bound") if "bound" in raw else _bound(table, scale, agreed)
+    clip = _clip(table, scale)
+    bound = table.positive("bound") if "bound" in raw else clip or _bound(table, scale, agreed)
     precision = table.integer("precision", -60, 60) if "precision" in raw else _precision(bound, max_rows, features)
     k, *other_k = _clusters(table)
     columns = table.choice("split", SPLITS) == "columns"  # which implies private membership and linked IDs
@@ -175,7 +209,8 @@ def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Jo
         feature_names=feature_names,
         agreed=agreed,
         scale=scale,
-        missing=_missing(table, agreed),
+        clip=clip,
+        missing=_missing(table, scale, agreed),
         bound=bound,
         precision=precision,
         max_rows=max_rows,
@@ -190,6 +225,8 @@ def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Jo
         centers_smallest=table.integer("centers_smallest", 1, default=SMALLEST),
         seed=table.words("seed") if "seed" in raw else None,
     )
+    if kind == ASSIGN:
+        return job.assigning(source, job.k)
     _check_together(job, f"{where}: {place}")
     return job
 
@@ -199,7 +236,28 @@ def dumps(job: Job) -> str:
     agreed = {one.name: one.plain() for one in job.agreed}
     fields = dataclasses.asdict(job) | {"features": agreed or job.feature_names or job.features}
     fields["k"] = job.ks if job.other_k else job.k
-    return "\n".join(toml.lines(fields, KEYS)) + "\n"
+    fields["from"] = job.source
+    keys = _OF_ASSIGNING if job.kind == ASSIGN else [key for key in KEYS if key not in ("kind", "from")]
+    return "\n".join(toml.lines(fields, keys)) + "\n"
+
+
+def _kind(table: toml.Table) -> tuple[str, str]:
+    """What kind of job it is, and the clusters that rows are assigned to, if they are."""
+    kind = table.choice("kind", KINDS)
+    if kind == CLUSTER:
+        if "from" in table.raw:
+            table.fail("from", f'needs kind = "{ASSIGN}"; add it, or leave from out')
+        return kind, ""
+    if useless := [key for key in table.raw if key not in _OF_ASSIGNING]:
+        table.fail(useless[0], f'has no meaning with kind = "{ASSIGN}", whose clusters are found; leave it out')
+    if isinstance(table.get("k"), list):
+        table.fail("k", f'must be one number with kind = "{ASSIGN}": that of the clusters of the job it is from')
+    if table.raw.get("scale") == "standard":
+        table.fail("scale", f'cannot be "standard" with kind = "{ASSIGN}": new rows have another mean and deviation')
+    source = table.text("from")
+    if not _CLUSTERS_NAME.fullmatch(source):
+        table.fail("from", "must be 32 hexadecimal digits, the name of clusters that secfc clusters shows")
+    return kind, source
 
 
 def _clusters(table: toml.Table) -> tuple[int, ...]:
@@ -238,10 +296,24 @@ def _scale(table: toml.Table, agreed: tuple[Feature, ...]) -> str:
     return scale
 
 
-def _missing(table: toml.Table, agreed: tuple[Feature, ...]) -> str:
+def _clip(table: toml.Table, scale: str) -> float | None:
+    """In deviations; without one, a value beyond a bound that the file sets is an error."""
+    if "clip" in table.raw:
+        clip = table.positive("clip")
+        if scale != "standard":
+            table.fail("clip", 'is in deviations and needs scale = "standard"; leave it out')
+        if clip < 1:
+            table.fail("clip", f"must be at least 1, not {clip:g}")
+        return clip
+    return CLIP if scale == "standard" and "bound" not in table.raw else None
+
+
+def _missing(table: toml.Table, scale: str, agreed: tuple[Feature, ...]) -> str:
     missing = table.choice("missing", MISSING)
-    if missing == "mean" and not (agreed and all(one.range or one.levels for one in agreed)):
-        table.fail("missing", '"mean" needs a range for every feature, whose middle stands for what is missing')
+    ranges = bool(agreed) and all(one.range or one.levels for one in agreed)
+    if missing == "mean" and not ranges and scale != "standard":
+        what = '"mean" needs a range for every feature, whose middle stands for what is missing, or scale = "standard"'
+        table.fail("missing", what)
     return missing
 
 
@@ -250,7 +322,10 @@ def _bound(table: toml.Table, scale: str, agreed: tuple[Feature, ...]) -> float:
     largest = [one.largest(scale) for one in agreed]
     known = [value for value in largest if value is not None]
     if not known or len(known) < len(largest):
-        table.fail("bound", "is missing; add the largest |x| there can be, or give every feature a range")
+        what = (
+            'is missing; add the largest |x| there can be, give every feature a range, or agree on scale = "standard"'
+        )
+        table.fail("bound", f"{what} (all sites then learn each feature's mean and deviation over all of them)")
     return max(known)
 
 
@@ -267,6 +342,13 @@ def _check_together(job: Job, place: str) -> None:
         raise ConfigError(
             f"{place}{len(job.ks)} values of k with {job.starts} starts each make {len(job.runs)} runs, and {MOST_RUNS} are"
             " possible; lower starts"
+        )
+    if job.standard and not any(job.numeric):
+        raise ConfigError(f'{place}scale = "standard" is for numbers, and every feature has levels; leave scale out')
+    least = max(job.clip or 1.0, 1.0)
+    if job.standard and job.bound < least:
+        raise ConfigError(
+            f"{place}bound = {job.bound:g} is in deviations here and must be at least {least:g}; leave it out"
         )
     if job.choose != CHOICES[0] and not job.other_k:
         raise ConfigError(f'{place}choose = "{job.choose}" needs several k, as in k = [2, 3, 4]; leave choose out')
@@ -298,5 +380,10 @@ def _check_split(job: Job, place: str) -> None:
         )
     if len(job.holders) < 2:
         raise ConfigError(f'{place}split = "columns", but {job.holders[0]} holds all features; leave split out')
+    if job.scale not in ("none", "range"):  # sums over all sites would be one holder's own
+        raise ConfigError(
+            f'{place}scale = "{job.scale}" would tell everybody the mean and deviation of columns that one client holds; with'
+            ' split = "columns" use ranges, or let each holder scale its columns before it takes part'
+        )
     if (job.membership, job.ids) != ("private", "linked"):
         raise ConfigError(f'{place}split = "columns" needs membership = "private" and ids = "linked"; leave both out')

@@ -44,6 +44,7 @@ class Plan:
     segments: int
     eta: int
     field: Field
+    frozen: tuple[int, ...] = ()  # sizes of an earlier job's clusters, if rows are only assigned to those
 
     @property
     def masked(self) -> bool:
@@ -110,7 +111,8 @@ class Plan:
         w = self.wishes
         bits = terms.draw_bits(self.field.modulus, w.max_rows, self.unit) if w.seeding != "random" else 64
         members, separation = w.privacy + 1, w.seeding == "separation"
-        return Terms(self.field, rows, w.clusters, self.unit, members, separation, True, bits)
+        opens = not self.frozen  # the inertia
+        return Terms(self.field, rows, w.clusters, self.unit, members, separation, opens, bits, frozen=self.frozen)
 
     @cached_property
     def digest(self) -> bytes:
@@ -122,6 +124,8 @@ class Plan:
         wishes = {name: getattr(self.wishes, name) for name in Wishes.__dataclass_fields__}
         derived = {"segments": self.segments, "responders": self.responders, "segment_length": self.length}
         derived["candidates"] = self.candidates
+        if self.frozen:
+            wishes["frozen"] = self.frozen
         return wishes | derived | {"lanes": self.field.lanes, "eta": self.eta, "primes": list(self.field.primes)}
 
     def of_run(self, clusters: int) -> Plan:
@@ -129,6 +133,16 @@ class Plan:
         if clusters == self.wishes.clusters:
             return self
         return replace(self, wishes=replace(self.wishes, clusters=clusters))
+
+    def assigning_to(self, sizes: Sequence[int]) -> Plan:
+        """The plan for rows that are only assigned to clusters of these sizes. Raises PlanError if distances to them could be
+        larger than what was planned for."""
+        if len(sizes) != self.wishes.clusters or sum(sizes) > self.wishes.max_rows:
+            raise PlanError(
+                f"{sum(sizes)} rows in {len(sizes)} clusters were planned as k = {self.wishes.clusters}, max_rows ="
+                f" {self.wishes.max_rows}; give the job that k, and a max_rows of at least so many"
+            )
+        return replace(self, frozen=tuple(int(size) for size in sizes))
 
     def guards(self) -> dict[str, str]:
         """The guards of sealed rounds, and how near the wishes are to each."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from secfc.agreement import toml
+from secfc.agreement.features import SCALES
 from secfc.agreement.federation import Federation
-from secfc.agreement.job import SMALLEST, Job
+from secfc.agreement.job import ASSIGN, SMALLEST, Job
 from secfc.agreement.uploads import UPLOADS
 from secfc.errors import ConfigError
 
@@ -36,6 +37,8 @@ class Policy:
     keep_shares: bool = False  # whether what we hold may serve another job
     least_rows: int = 1  # that this site brings
     least_rows_in_all: int = 1  # that all clients together bring
+    scales: tuple[str, ...] = SCALES  # how columns may be scaled
+    keep_clusters: bool = False  # whether shares of the final clusters' sums may be kept, to assign rows later
 
     def describe(self) -> str:
         """The rules that differ from the defaults, as one line."""
@@ -77,7 +80,8 @@ def parse(text: str, where: str) -> Policy:
     table = toml.Table(raw, where, "", (*KEYS, *ALLOWING))
     return Policy(
         least_privacy=table.integer("least_privacy", 0, default=Policy.least_privacy),
-        uploads=_uploads(table),
+        uploads=_some(table, "uploads", UPLOADS),
+        scales=_some(table, "scales", SCALES),
         max_requests=table.integer("max_requests", 1) if "max_requests" in raw else None,
         max_directions=table.integer("max_directions", 0) if "max_directions" in raw else None,
         max_assignments=table.integer("max_assignments", 1) if "max_assignments" in raw else None,
@@ -88,6 +92,7 @@ def parse(text: str, where: str) -> Policy:
         keep_shares=table.flag("keep_shares", Policy.keep_shares),
         least_rows=table.integer("least_rows", 1, default=Policy.least_rows),
         least_rows_in_all=table.integer("least_rows_in_all", 1, default=Policy.least_rows_in_all),
+        keep_clusters=table.flag("keep_clusters", Policy.keep_clusters),
     )
 
 
@@ -105,14 +110,17 @@ def complaints(policy: Policy, federation: Federation) -> list[str]:
         found.append(f"least_privacy = {policy.least_privacy}, but privacy = {f.privacy}")
     if f.uploads not in policy.uploads:
         found.append(f"uploads = {_toml(policy.uploads)}, but uploads = {_toml(f.uploads)}")
+    if f.job.scale not in policy.scales:
+        found.append(f"scales = {_toml(policy.scales)}, but scale = {_toml(f.job.scale)}")
     if seeding_requests(f.job, f.job.k) and policy.smallest_cluster > 1:
         floor = f"smallest_cluster = {policy.smallest_cluster}, but seeding = {_toml(f.job.seeding)}"
         found.append(f'{floor} asks for distances to single rows; it needs 1, or agree on seeding = "random"')
     sealed = f.uploads == "sealed"  # shows no distances, and asks for the inertia at the end
-    least = [seeding_requests(f.job, k) + 1 + sealed for k in f.job.runs]
+    measured = sealed and f.job.kind != ASSIGN
+    least = [seeding_requests(f.job, k) + 1 + measured for k in f.job.runs]
     if policy.max_requests is not None and policy.max_requests < sum(least):
         found.append(f"max_requests = {policy.max_requests}, but the shortest job makes {sum(least)} requests")
-    assignments = sum(assignments_given(f.job, k, n - sealed) for k, n in zip(f.job.runs, least, strict=True))
+    assignments = sum(assignments_given(f.job, k, n - measured) for k, n in zip(f.job.runs, least, strict=True))
     if policy.max_assignments is not None and policy.max_assignments < assignments:
         found.append(
             f"max_assignments = {policy.max_assignments}, but the shortest job gives away {assignments} of them"
@@ -142,13 +150,14 @@ def assignments_given(job: Job, k: int, requests: int) -> int:
     return max(requests - first + 1, 0)
 
 
-def _uploads(table: toml.Table) -> tuple[str, ...]:
-    if "uploads" not in table.raw:
-        return Policy.uploads
-    kinds = table.strings("uploads")
-    if not kinds or not set(kinds) <= set(UPLOADS):
-        table.fail("uploads", f"must list one or more of {', '.join(UPLOADS)}")
-    return kinds
+def _some(table: toml.Table, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """One or more of what is known; all of them if the file does not say."""
+    if key not in table.raw:
+        return known
+    chosen = table.strings(key)
+    if not chosen or not set(chosen) <= set(known):
+        table.fail(key, f"must list one or more of {', '.join(known)}")
+    return chosen
 
 
 def _toml(value: object) -> str:

@@ -219,8 +219,12 @@ def check(one: Submission, federation: Federation, clock: float) -> None:
     unknown = [name for name in one.wanted.sites if name not in federation.roster]
     if unknown or one.wanted.sites != tuple(name for name in federation.roster if name in one.wanted.sites):
         raise Malformed("the job names sites that are not in the federation, or not in its order")
-    if one.within(federation).job.holders:
+    if one.wanted.job.holders:
         raise Malformed("jobs whose columns are at different sites cannot be submitted; run them with a [job] table")
+    if one.wanted.job.kind == jobs.ASSIGN:
+        raise Malformed(
+            "jobs that assign rows to an earlier job's clusters cannot be submitted; run them with a [job] table"
+        )
 
 
 def _canonical(fields: dict[str, Any]) -> bytes:

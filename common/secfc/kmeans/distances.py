@@ -45,14 +45,31 @@ class Shape:
         return cls(order, Layout(field, rows, widths))
 
 
+@dataclass(frozen=True, eq=False)
+class Frozen:
+    """What a client holds of the clusters of an earlier job: its share of each cluster's sum (L, k, s), and their sizes."""
+
+    sums: Residues
+    sizes: npt.NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return f"Frozen({len(self.sizes)} clusters)"
+
+
 class CodedClusters:
     """One client's view of the assignment: labels, sizes and coded centre sums."""
 
-    def __init__(self, coded: CodedRows, clusters: int) -> None:
+    def __init__(self, coded: CodedRows, clusters: int, frozen: Frozen | None = None) -> None:
+        """`frozen`: sums and sizes of clusters of other rows, to begin with."""
         self.coded = coded
         self.labels: Labels = np.full(coded.rows, UNASSIGNED, dtype=np.int32)
         self.sizes = np.zeros(clusters, dtype=np.int64)
         self._sums = np.zeros((coded.field.lanes, clusters, coded.length))
+        if frozen is not None:
+            if frozen.sums.shape != self._sums.shape or frozen.sizes.shape != self.sizes.shape:
+                raise InvalidInput("frozen clusters must have the lanes, the clusters and the features of the job")
+            self._sums += frozen.sums
+            self.sizes += frozen.sizes
 
     @property
     def sums(self) -> Residues:

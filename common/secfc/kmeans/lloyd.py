@@ -46,6 +46,7 @@ class Step(Enum):
     SEED = "seed"
     SEPARATE = "separate"
     LLOYD = "lloyd"
+    ASSIGN = "assign"
     MEASURE = "measure"
     DONE = "done"
 
@@ -57,7 +58,8 @@ class Question:
     SEED: the candidate of seed number `settled` that leaves the least ΣD², and a candidate of the next seed for each of
     `draws`, labels of the coins; without draws, with all k seeds chosen, the assignment to the nearest of them. Labels
     0 … settled−1 are the seeds chosen so far, the others candidates. SEPARATE: the rows that fit one centre only. LLOYD: the
-    assignment to the nearest centres.
+    assignment to the nearest centres. ASSIGN: the same, to centres of other rows (`assigning`), where an empty cluster stays
+    empty.
     MEASURE: the inertia of the assignment as it is.
     `columns` are the clusters whose distances are not known from earlier questions.
     """
@@ -122,7 +124,10 @@ def solve(question: Question, distances: Distances) -> Answer:
     closest = nearest(distances, sizes)
     if question.step is Step.SEPARATE:
         return Answer(seeding.separate(distances, sizes, closest, question.labels))
-    loss, filled = inertia(distances, sizes, closest), fill_empty(distances, sizes, closest)
+    loss = inertia(distances, sizes, closest)
+    if question.step is Step.ASSIGN:
+        return Answer(closest, loss)
+    filled = fill_empty(distances, sizes, closest)
     repeats = bool((filled == question.labels).all())
     return Answer(filled, loss, indices(distances, sizes, filled) if repeats else None)
 
@@ -234,7 +239,7 @@ class Clustering:
                 self._lloyd(answer)
             case Step.MEASURE:
                 self.inertia, self.step = answer.inertia, Step.DONE
-            case Step.DONE:
+            case Step.ASSIGN | Step.DONE:
                 raise JobFailed("the clustering is finished and takes no more answers")
         self._stale = self._touched(before, settled, draws)
         self.number += 1

@@ -149,6 +149,8 @@ _RULES: dict[type, dict[str, Rule]] = {
     messages.Waiting: {"phase": phase_from, "missing": lines, "unreachable_by": lines},
     messages.Roster: {"members": many("members", MAX_CLIENTS, partial(read, messages.Introduction))},
     messages.Agreements: {"signatures": many("signatures", MAX_CLIENTS, _SIGNATURE), "proofs": _PROOFS},
+    messages.Scale: {"digest": sized("the digest of a scale", _DIGEST)},
+    messages.Scaled: {"digest": sized("the digest of a scale", _DIGEST)},
     messages.Reveals: {"coins": many("coins", MAX_CLIENTS, sized("a coin", (32,)))},
     messages.RunRequest: _OF_A_RUN,
     messages.RoundRequest: _OF_A_RUN

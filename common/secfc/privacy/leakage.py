@@ -45,6 +45,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from secfc.coding.sharing import segment_length
 from secfc.errors import InvalidInput, Malformed
+from secfc.framing import framed
 from secfc.kmeans.distances import UNASSIGNED, Labels
 
 Matrix = npt.NDArray[np.int64]
@@ -73,6 +74,10 @@ class Tally:
     def __sub__(self, other: Tally) -> Tally:
         """What is left; never less than nothing."""
         return Tally(*(max(a - b, 0) for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def __or__(self, other: Tally) -> Tally:
+        """The larger of both, number by number."""
+        return Tally(*map(max, zip(astuple(self), astuple(other), strict=True)))
 
     def text(self) -> str:
         """What is no direction, for people."""
@@ -155,7 +160,23 @@ class Leakage:
             raise InvalidInput("columns must be distinct clusters")
         if self.complete or not columns:
             return self
-        new = self._sketch(labels, columns)
+        return self._with(self._sketch(labels, columns))
+
+    def after_frozen(self, name: bytes, columns: Sequence[int]) -> Leakage:
+        """The meter once distances of all rows to these clusters of *other* rows are given away; `name` is that of the
+        clusters. The centres are as good as any points: each stands for a random sketch of its own, the same whenever it is
+        asked for again."""
+        if self.complete or not columns:
+            return self
+        new = np.empty((len(columns), self._width), dtype=np.int64)
+        for place, column in enumerate(columns):
+            key = hashlib.sha256(framed(b"secfc/v1/leakage/frozen", self.key, name, b"%d" % column)).digest()
+            stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+            new[place] = np.frombuffer(stream.update(bytes(8 * self._width)), dtype="<u8") % np.uint64(P)
+        return self._with(new)
+
+    def _with(self, new: Matrix) -> Leakage:
+        """The meter with further sketches."""
         new, pivots = _echelon((new - _dot(new[:, self._pivots], self._basis)) % P)
         if not len(pivots):
             return self

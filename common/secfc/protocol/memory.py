@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from secfc.agreement.features import Feature
+from secfc.agreement.features import SCALES, Feature
 from secfc.agreement.federation import SERVER, Federation, Party
 from secfc.agreement.job import Job
 from secfc.agreement.plan import Plan
@@ -31,6 +31,7 @@ from secfc.errors import DataError, InvalidInput, JobFailed, SecfcError, Unavail
 from secfc.kmeans.distances import CodedClusters, Labels
 from secfc.kmeans.lloyd import Clustering, Question
 from secfc.kmeans.runs import Runs
+from secfc.kmeans.standard import Rows, Unscaled
 from secfc.privacy import centers
 from secfc.privacy.centers import Centers
 from secfc.privacy.identifiers import Ids
@@ -48,7 +49,6 @@ from secfc.protocol.server.inputs import Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.news import Cursor
 from secfc.protocol.watching import Answered, Uploads, Watch
 
-Rows = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.int64]
 _LONGEST = 1e6  # virtual seconds: nothing in one process takes that long
 
@@ -79,7 +79,7 @@ class Memory:
     def __init__(
         self,
         plan: Plan,
-        rows: Sequence[Rows],
+        rows: Sequence[Rows | Unscaled],
         clustering: Callable[[int], Clustering | Runs],
         *,
         clusters: Sequence[int] | None = None,
@@ -88,9 +88,11 @@ class Memory:
         ids: Sequence[Ids] | None = None,
         seeds: Sequence[bytes] | None = None,
         columns: Sequence[int] | None = None,
+        clip: float | None = None,
     ) -> None:
-        self.plan = plan
-        self.federation = _federation(plan, clusters or [plan.wishes.clusters], starts, columns)
+        scale = "standard" if any(isinstance(part, Unscaled) for part in rows) else SCALES[0]
+        job = _job(plan, clusters or [plan.wishes.clusters], starts, scale, clip, columns)
+        self.plan, self.federation = plan, _federation(plan, job)
         self.now = 0.0
         self.server = Coordinator(self.federation, plan, lambda _: None)
         self.server.job.own_runs = self._begin
@@ -214,7 +216,7 @@ class Memory:
 
 def run(
     plan: Plan,
-    rows: Sequence[Rows],
+    rows: Sequence[Rows | Unscaled],
     clustering: Callable[[int], Clustering | Runs],
     *,
     clusters: Sequence[int] | None = None,
@@ -228,8 +230,9 @@ def run(
     lie: Callable[[int, Question, Words], Words] | None = None,
     reveal_centers: bool = False,
     columns: Sequence[int] | None = None,
+    clip: float | None = None,
 ) -> Result:
-    """Cluster the quantised rows of all clients.
+    """Cluster the quantised rows of all clients, or rows that they first scale by mean and deviation, to at most `clip`.
 
     `clustering` makes the server's machine once the number of rows is known: one run, or as many `starts` of each of the
     `clusters` as there are, in that order; the plan is for the largest. `positions[j]` says where client j's rows stand
@@ -261,6 +264,7 @@ def run(
         ids=ids,
         seeds=seeds,
         columns=columns,
+        clip=clip,
     )
     watch = Watch(memory, choose, observe, tap, lie)
     memory.run()
@@ -299,11 +303,16 @@ def _opened_centers(memory: Memory, labels: Labels, k: int) -> Centers:
 # --- who takes part --------------------------------------------------------------------------------------------------------
 
 
-def _federation(plan: Plan, clusters: Sequence[int], starts: int, columns: Sequence[int] | None) -> Federation:
-    wishes = plan.wishes
-    names = [f"client-{j + 1}" for j in range(wishes.clients)]
+def _names(plan: Plan) -> list[str]:
+    return [f"client-{j + 1}" for j in range(plan.wishes.clients)]
+
+
+def _job(
+    plan: Plan, clusters: Sequence[int], starts: int, scale: str, clip: float | None, columns: Sequence[int] | None
+) -> Job:
+    wishes, names = plan.wishes, _names(plan)
     split = tuple(Feature(f"x{f + 1}", holder=names[j]) for f, j in enumerate(columns or ()))
-    job = Job(
+    return Job(
         k=clusters[0],
         other_k=tuple(clusters[1:]),
         starts=starts,
@@ -315,9 +324,15 @@ def _federation(plan: Plan, clusters: Sequence[int], starts: int, columns: Seque
         segments=plan.segments,
         membership=wishes.membership,
         max_rounds=1 << 30,
+        scale=scale,
+        clip=clip,
         agreed=split,
         split="columns" if split else "rows",
     )
+
+
+def _federation(plan: Plan, job: Job) -> Federation:
+    wishes, names = plan.wishes, _names(plan)
     server, *clients = (Party(name, "memory:1", "memory:1") for name in (SERVER, *names))
     return Federation(
         name="memory",
@@ -335,7 +350,7 @@ def _site(
     federation: Federation,
     plan: Plan,
     name: str,
-    rows: Rows,
+    rows: Rows | Unscaled,
     secrets: Secrets,
     ids: Callable[[bytes], Ids] | None,
     places: Sequence[Positions] | None,
@@ -360,12 +375,14 @@ def _site(
 
 
 def _checked(
-    plan: Plan, rows: Sequence[Rows], positions: Sequence[Positions] | None, split: bool
-) -> tuple[list[Rows], list[Positions]]:
+    plan: Plan, rows: Sequence[Rows | Unscaled], positions: Sequence[Positions] | None, split: bool
+) -> tuple[list[Rows | Unscaled], list[Positions]]:
     if len(rows) != plan.wishes.clients:
         raise InvalidInput(f"{plan.wishes.clients} clients were planned, rows of {len(rows)} were given")
-    parts = [np.asarray(part) for part in rows]
+    parts = [part if isinstance(part, Unscaled) else np.asarray(part) for part in rows]
     for j, part in enumerate(parts):
+        if isinstance(part, Unscaled):
+            continue
         if part.ndim != 2 or part.shape[1] != plan.wishes.features or part.dtype.kind != "i":
             raise DataError(f"client {j + 1} must bring whole-number rows of {plan.wishes.features} features")
         if part.size and (part.max() > plan.eta or part.min() < -plan.eta):
@@ -385,13 +402,17 @@ def _checked(
     return parts, list(positions)
 
 
-def _check_columns(plan: Plan, rows: Sequence[Rows], columns: Sequence[int], ids: Sequence[Ids] | None) -> None:
+def _check_columns(
+    plan: Plan, rows: Sequence[Rows | Unscaled], columns: Sequence[int], ids: Sequence[Ids] | None
+) -> None:
     holders = set(columns)
     if len(columns) != plan.wishes.features or not holders <= set(range(plan.wishes.clients)) or len(holders) < 2:
         raise InvalidInput("columns must name the holder of every feature, and two clients or more must hold some")
     if not plan.private or ids is None:
         raise InvalidInput("columns that are split need private membership, and the IDs of everybody's rows")
     for j, part in enumerate(rows):
+        if isinstance(part, Unscaled):
+            raise InvalidInput("columns that are split are scaled by their holders")
         own = [f for f, holder in enumerate(columns) if holder == j]
         if np.delete(part, own, axis=1).any() or (not own and len(part)):
             raise InvalidInput(f"client {j + 1} brings values in columns that are not its own")

@@ -25,6 +25,7 @@ class Phase(Enum):
 
     JOINING = "joining"
     AGREEING = "agreeing"
+    SCALING = "scaling"
     UNION = "union"
     SHARING = "sharing"
     CHECKING = "checking"
@@ -47,6 +48,7 @@ class Introduction:
     signature: bytes = field(repr=False, default=b"")
     keeps: bool = False  # whether those who hold its shares may keep them for another job
     features: bytes = b""  # see `feature_digest`
+    keeps_clusters: bool = False  # whether everybody may keep its share of the final clusters' sums, for later rows
 
     def statement(self, federation_digest: bytes) -> bytes:
         """What is signed. The first part keeps it apart from anything else the key may sign."""
@@ -59,7 +61,7 @@ class Introduction:
             self.x25519,
             self.nonce,
             self.commitment,
-            b"%d" % self.keeps,
+            b"%d" % (self.keeps + 2 * self.keeps_clusters),
             self.features,
         )
 
@@ -116,6 +118,12 @@ def stage_id(share_set: bytes, context: bytes) -> bytes:
     return hashlib.sha256(framed(b"secfc/v1/stage", share_set, context)).digest()[:16]
 
 
+def scaled_sets(share_sets: Sequence[bytes], scale: bytes) -> list[bytes]:
+    """Names the share sets of rows that were scaled so: shares of rows that were not are refused by their name."""
+    context = hashlib.sha256(framed(b"secfc/v1/scaled", scale)).digest()
+    return [stage_id(one, context) for one in share_sets]
+
+
 def count_context(session_id: bytes) -> bytes:
     """The first stage: how many rows there are. A table's context is its `union.TableShape.digest`."""
     return hashlib.sha256(framed(b"secfc/v1/count", session_id)).digest()
@@ -150,6 +158,13 @@ class Agreements:
 
     signatures: tuple[bytes, ...] = field(repr=False)
     proofs: tuple[bytes, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Everybody knows each feature's mean and deviation, the same by this digest: rows may be shared."""
+
+    digest: bytes
 
 
 @dataclass(frozen=True)
@@ -220,7 +235,7 @@ class Piece:
     data: Data = field(repr=False)
 
 
-Event = Waiting | Roster | Agreements | Reveals | RoundRequest | Finished | Failed | Piece
+Event = Waiting | Roster | Agreements | Scale | Reveals | RoundRequest | Finished | Failed | Piece
 
 
 @dataclass(frozen=True)
@@ -242,6 +257,13 @@ class Agreed:
 
     signature: bytes = field(repr=False)
     proofs: tuple[bytes, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A client knows each feature's mean and deviation over all sites; the digest tells nothing about them."""
+
+    digest: bytes
 
 
 @dataclass(frozen=True)
@@ -282,4 +304,4 @@ class Refused:
     reason: str
 
 
-Report = Agreed | Held | Unreachable | Done | Stopped | Refused
+Report = Agreed | Scaled | Held | Unreachable | Done | Stopped | Refused

@@ -34,6 +34,8 @@ class Kind(Enum):
     ASSIGNMENT = 9  # named by version and base
     OPENED = 10  # named by step and rows left: what a sum over all clients shows
     STEP = 11  # a further message of a round kind, named by request, attempt and the kind's own words
+    PLEDGE = 12  # a commitment to what the sender will add to the sums for the scale
+    MOMENTS = 13  # what it adds, masked
 
 
 @dataclass(frozen=True)

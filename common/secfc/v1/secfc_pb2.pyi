@@ -18,6 +18,7 @@ class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PHASE_ROUNDS: _ClassVar[Phase]
     PHASE_FINISHED: _ClassVar[Phase]
     PHASE_FAILED: _ClassVar[Phase]
+    PHASE_SCALING: _ClassVar[Phase]
 
 class Sort(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -41,6 +42,8 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     KIND_ASSIGNMENT: _ClassVar[Kind]
     KIND_OPENED: _ClassVar[Kind]
     KIND_STEP: _ClassVar[Kind]
+    KIND_PLEDGE: _ClassVar[Kind]
+    KIND_MOMENTS: _ClassVar[Kind]
 PHASE_UNSPECIFIED: Phase
 PHASE_JOINING: Phase
 PHASE_AGREEING: Phase
@@ -50,6 +53,7 @@ PHASE_CHECKING: Phase
 PHASE_ROUNDS: Phase
 PHASE_FINISHED: Phase
 PHASE_FAILED: Phase
+PHASE_SCALING: Phase
 SORT_UNSPECIFIED: Sort
 SORT_HELLO: Sort
 SORT_ASK: Sort
@@ -67,6 +71,8 @@ KIND_IDS: Kind
 KIND_ASSIGNMENT: Kind
 KIND_OPENED: Kind
 KIND_STEP: Kind
+KIND_PLEDGE: Kind
+KIND_MOMENTS: Kind
 
 class SignedJob(_message.Message):
     __slots__ = ("body", "certificate", "signature")
@@ -235,7 +241,7 @@ class Received(_message.Message):
     def __init__(self, received: _Optional[int] = ...) -> None: ...
 
 class Introduction(_message.Message):
-    __slots__ = ("name", "rows", "share_set", "x25519", "nonce", "certificate", "signature", "commitment", "features", "keeps")
+    __slots__ = ("name", "rows", "share_set", "x25519", "nonce", "certificate", "signature", "commitment", "features", "keeps", "keeps_clusters")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     SHARE_SET_FIELD_NUMBER: _ClassVar[int]
@@ -246,6 +252,7 @@ class Introduction(_message.Message):
     COMMITMENT_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     KEEPS_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_CLUSTERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     rows: int
     share_set: bytes
@@ -256,7 +263,8 @@ class Introduction(_message.Message):
     commitment: bytes
     features: bytes
     keeps: bool
-    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., share_set: _Optional[bytes] = ..., x25519: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., commitment: _Optional[bytes] = ..., features: _Optional[bytes] = ..., keeps: _Optional[bool] = ...) -> None: ...
+    keeps_clusters: bool
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., share_set: _Optional[bytes] = ..., x25519: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., commitment: _Optional[bytes] = ..., features: _Optional[bytes] = ..., keeps: _Optional[bool] = ..., keeps_clusters: _Optional[bool] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ("federation_digest", "instance", "introduction", "begun", "committee")
@@ -283,7 +291,7 @@ class FollowRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("waiting", "roster", "piece", "round", "finished", "failed", "reveals", "agreements")
+    __slots__ = ("waiting", "roster", "piece", "round", "finished", "failed", "reveals", "agreements", "scale")
     WAITING_FIELD_NUMBER: _ClassVar[int]
     ROSTER_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
@@ -292,6 +300,7 @@ class Event(_message.Message):
     FAILED_FIELD_NUMBER: _ClassVar[int]
     REVEALS_FIELD_NUMBER: _ClassVar[int]
     AGREEMENTS_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
     waiting: Waiting
     roster: Roster
     piece: Piece
@@ -300,7 +309,8 @@ class Event(_message.Message):
     failed: Failed
     reveals: Reveals
     agreements: Agreements
-    def __init__(self, waiting: _Optional[_Union[Waiting, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ..., round: _Optional[_Union[RoundRequest, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., reveals: _Optional[_Union[Reveals, _Mapping]] = ..., agreements: _Optional[_Union[Agreements, _Mapping]] = ...) -> None: ...
+    scale: Scale
+    def __init__(self, waiting: _Optional[_Union[Waiting, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ..., round: _Optional[_Union[RoundRequest, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., reveals: _Optional[_Union[Reveals, _Mapping]] = ..., agreements: _Optional[_Union[Agreements, _Mapping]] = ..., scale: _Optional[_Union[Scale, _Mapping]] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("phase", "missing", "unreachable_by")
@@ -325,6 +335,12 @@ class Agreements(_message.Message):
     signatures: _containers.RepeatedScalarFieldContainer[bytes]
     proofs: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, signatures: _Optional[_Iterable[bytes]] = ..., proofs: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Scale(_message.Message):
+    __slots__ = ("digest",)
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    digest: bytes
+    def __init__(self, digest: _Optional[bytes] = ...) -> None: ...
 
 class Reveals(_message.Message):
     __slots__ = ("coins",)
@@ -391,13 +407,14 @@ class Failed(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("instance", "held", "unreachable", "done", "stopped", "agreed", "refused")
+    __slots__ = ("instance", "held", "unreachable", "done", "stopped", "agreed", "scaled", "refused")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     STOPPED_FIELD_NUMBER: _ClassVar[int]
     AGREED_FIELD_NUMBER: _ClassVar[int]
+    SCALED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     held: Held
@@ -405,8 +422,9 @@ class ReportRequest(_message.Message):
     done: Done
     stopped: Stopped
     agreed: Agreed
+    scaled: Scaled
     refused: Refused
-    def __init__(self, instance: _Optional[bytes] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., unreachable: _Optional[_Union[Unreachable, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., stopped: _Optional[_Union[Stopped, _Mapping]] = ..., agreed: _Optional[_Union[Agreed, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+    def __init__(self, instance: _Optional[bytes] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., unreachable: _Optional[_Union[Unreachable, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., stopped: _Optional[_Union[Stopped, _Mapping]] = ..., agreed: _Optional[_Union[Agreed, _Mapping]] = ..., scaled: _Optional[_Union[Scaled, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
 
 class Agreed(_message.Message):
     __slots__ = ("signature", "proofs")
@@ -415,6 +433,12 @@ class Agreed(_message.Message):
     signature: bytes
     proofs: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, signature: _Optional[bytes] = ..., proofs: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Scaled(_message.Message):
+    __slots__ = ("digest",)
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    digest: bytes
+    def __init__(self, digest: _Optional[bytes] = ...) -> None: ...
 
 class Held(_message.Message):
     __slots__ = ("share_sets_digest", "sent_bytes", "received_bytes", "seconds", "coin")

@@ -146,6 +146,7 @@ def _data(federation: Federation, job: Job, data: Data) -> list[Verdict]:
             feature_names=job.feature_names,
             agreed=job.agreed,
             missing=job.missing,
+            scale=job.scale,
             id_column=data.id_column,
             chosen=data.chosen,
         )
@@ -162,9 +163,8 @@ def _data(federation: Federation, job: Job, data: Data) -> list[Verdict]:
         what = (
             f"{found[0]} carries {100 * found[1]:.1f} % of the variance of these rows, so clusters follow it; agree on"
         )
-        results.append(
-            Verdict("data scale", WARN, f'{what} ranges (scale = "range" in federation.toml), or rescale it')
-        )
+        cure = 'ranges (scale = "range" in federation.toml) or on scale = "standard"'
+        results.append(Verdict("data scale", WARN, f"{what} {cure}"))
     try:
         reader.check_bounds(table, values, job.bound)
         results.append(Verdict("data bounds", OK, f"every value is within ±{job.bound:g}"))

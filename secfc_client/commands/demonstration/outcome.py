@@ -14,8 +14,9 @@ from secfc import local
 from secfc.agreement import plan
 from secfc.agreement.uploads import SEES
 from secfc.commands.plan import size
-from secfc.kmeans import central, fixedpoint
+from secfc.kmeans import central, fixedpoint, standard
 from secfc.kmeans.coins import Coins
+from secfc.kmeans.standard import Spread
 from secfc.privacy.centers import Centers, large_enough, rows_of_others
 from secfc.protocol.rounds import kind_of
 from secfc_client.commands.demonstration.rows import Rows
@@ -25,13 +26,16 @@ INDICES = {
     "calinski_harabasz": "Calinski–\nHarabasz",
     "davies_bouldin": "Davies–\nBouldin",
 }
+_RELAYED = "through the server, end-to-end encrypted; no client listens on any port"
 
 
 def compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any]:
     """The result, beside what central Lloyd finds on the pooled rows from the same start."""
     result, labels = site.result(), site.labels()
     made = site.federation
-    quantised = fixedpoint.quantise(chosen.values, made.job.bound, made.job.precision)
+    spread = standard.own_spread(chosen.values, made.job.numeric) if made.job.standard else ()
+    values = standard.scaled(chosen.values, spread, made.job.clip) if spread else chosen.values
+    quantised = fixedpoint.quantise(values, made.job.bound, made.job.precision)
     order = np.argsort(site.ids()) if agreed.private else np.arange(len(labels))
     coins = Coins(bytes.fromhex(result["seed"]))
     kind = kind_of(agreed)
@@ -59,6 +63,7 @@ def compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any
         "membership": made.job.membership,
         "split": made.job.split,
         "holders": list(made.holders),
+        "scale": made.job.scale,
         "rows": len(labels),
         "features": made.job.features,
         "rounds": result["rounds"],
@@ -75,13 +80,15 @@ def compare(site: local.Local, agreed: plan.Plan, chosen: Rows) -> dict[str, Any
         "history": [step["inertia"] for step in result["history"] if step["inertia"] is not None],
     }
     if made.job.centers != "nobody":
-        outcome["centers"] = _opened(site, quantised, labels)
+        outcome["centers"] = _opened(site, quantised, labels, spread)
     if chosen.truth is not None:
         outcome["accuracy"] = accuracy(chosen.truth, labels)
     return outcome
 
 
-def _opened(site: local.Local, quantised: npt.NDArray[np.int64], labels: npt.NDArray[np.int32]) -> dict[str, Any]:
+def _opened(
+    site: local.Local, quantised: npt.NDArray[np.int64], labels: npt.NDArray[np.int32], spread: Spread
+) -> dict[str, Any]:
     """The centres as each client wrote them, and whether they are the exact means of the clusters above the floor."""
     made, clusters = site.federation, int(labels.max()) + 1
     counts = np.stack([np.bincount(part, minlength=clusters) for part in np.array_split(labels, made.n)])
@@ -90,7 +97,7 @@ def _opened(site: local.Local, quantised: npt.NDArray[np.int64], labels: npt.NDA
     names = [f"x{f + 1}" for f in range(made.job.features)]
     expected = Centers(above, tuple(counts.sum(axis=0)[list(above)].tolist()), sums, made.job.precision)
     files = [site.centers_file(name) for name in made.roster]
-    text = expected.table(names) if above else None
+    text = expected.table(names, spread) if above else None
     same = all((file.read_text(encoding="utf-8") if file.exists() else None) == text for file in files)
     return {"exact": same, "opened": len(above), "means": expected.means().tolist() if same and above else None}
 
@@ -125,6 +132,7 @@ def show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None:
     how = "" if outcome["converged"] else " (stopped before it converged)"
     rows = [
         ("parties", f"{outcome['clients']} clients and a server, each its own process, mutual TLS"),
+        *([("between clients", _RELAYED)] if outcome["relay"] == "only" else []),
         ("rows", f"{outcome['rows']} × {outcome['features']} features"),
         (
             "privacy",
@@ -145,7 +153,7 @@ def show(outcome: dict[str, Any], plot: Path | None, keep: Path | None) -> None:
         rows.append(("accuracy", f"{100 * outcome['accuracy']:.1f} % of rows in their true cluster"))
     phases = ", ".join(
         f"{name} {seconds[name]:.2f} s"
-        for name in ("joining", "agreeing", "union", "sharing", "checking", "rounds")
+        for name in ("joining", "agreeing", "scaling", "union", "sharing", "checking", "rounds")
         if name in seconds
     )
     rows += [

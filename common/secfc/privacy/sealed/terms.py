@@ -25,6 +25,7 @@ class Terms:
     """Public parameters of a sealed job: the field, m, k, unit = d·(2η)², and t+1 members.
 
     `separation` and `inertia` say that columns must be wide enough for those steps. `draw_bits` is κ of a draw (Section 6).
+    `frozen` are the sizes of the clusters if they are those of other rows (docs/protocol.md, 3b).
     """
 
     field: Field
@@ -36,6 +37,18 @@ class Terms:
     inertia: bool = False
     draw_bits: int = MOST_DRAW_BITS
     small: int = U
+    frozen: tuple[int, ...] = ()
+
+    @property
+    def clustered(self) -> int:
+        """Rows of all clusters together: those of the job, or of the job that the clusters are from."""
+        return sum(self.frozen) if self.frozen else self.rows
+
+    def sizes(self, labels: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Of every cluster of an assignment."""
+        if self.frozen:
+            return np.array(self.frozen, dtype=np.int64)
+        return np.bincount(labels[labels >= 0], minlength=self.clusters).astype(np.int64)
 
     def leading(self, lanes: int) -> Field:
         """The ring of the first lanes."""
@@ -64,9 +77,10 @@ class Terms:
         Groups compare E of two winners without anybody knowing whose it is, so all columns have the lanes of the widest pair.
         """
         factor = _SEPARATED if self.separation else _PAIRS
-        reach = size * (self.rows - size) if self.clusters < GROUPS_FROM else self.rows**2 // 4
+        rows = self.clustered
+        reach = size * (rows - size) if self.clusters < GROUPS_FROM else rows**2 // 4
         need = factor * reach**2 * self.unit
-        return self.field.lanes_for(max(need, _INERTIA * self.rows**2 * self.unit if self.inertia else 0))
+        return self.field.lanes_for(max(need, _INERTIA * rows**2 * self.unit if self.inertia else 0))
 
     def seed_lanes(self) -> int:
         """Lanes of the column of a k-means++ candidate."""

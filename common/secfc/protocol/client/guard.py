@@ -11,7 +11,8 @@ Rules for the requests of one session, which an honest server never breaks, for 
   asks for the candidates, or after a restart for all; separation leaves rows out once, in request k + 2; every other S is a
   partition of all rows;
 * no number is beyond what `max_rounds` of the job allows;
-* once a run's inertia is opened, nothing else is asked about that run.
+* once a run's inertia is opened, nothing else is asked about that run;
+* a job that assigns rows to an earlier job's clusters has one request, in which no row has a cluster yet.
 
 Then the policy: `committee`, `max_requests`, `smallest_cluster`, `max_directions`, `max_assignments`, over all runs. Every
 client sees every request and checks it, asked or not, because the distances are those of its rows, whoever computes them.
@@ -61,12 +62,13 @@ class Examined:
     asked: _Asked
     meter: Leakage
     shown: tuple[tuple[Labels, tuple[int, ...]], ...]  # of every run; nothing if the server sees no distances
+    frozen: bytes = b""  # names the clusters of other rows that distances are asked to
 
     def count(self) -> Leakage:
         """The meter once it is answered (heavy, O(m) per run)."""
         meter = self.meter
         for labels, columns in self.shown:
-            meter = meter.after(labels, columns)
+            meter = meter.after_frozen(self.frozen, columns) if self.frozen else meter.after(labels, columns)
         return meter
 
 
@@ -126,7 +128,8 @@ class Guard:
         return self._plan.segments if self._kind.shows_segments else 1
 
     def charge(self, before: Tally) -> None:
-        """Count in what our rows have given away besides, in other jobs, whatever shares those had."""
+        """Count in what our rows have given away besides, in other jobs, whatever shares those had. Where rows are assigned
+        to clusters of other rows of ours, the larger of both counts."""
         self._before, rules = before, self.policy
         if rules.max_directions is not None and min(before.ranks, self._federation.job.features) > rules.max_directions:
             self._refuse_to_begin("max_directions", rules.max_directions)
@@ -135,9 +138,14 @@ class Guard:
 
     def _refuse_to_begin(self, rule: str, most: int) -> None:
         raise ConfigError(
-            f"{FILE}: {rule} = {most}, and earlier jobs on these rows may have given away as many; "
+            f"{FILE}: {rule} = {most}, and earlier jobs on these rows{self._or_clusters} may have given away as many; "
             "secfc budget shows it, and a person at this site can reset it"
         )
+
+    @property
+    def _or_clusters(self) -> str:
+        """An assign job counts for the rows that made the clusters too."""
+        return ", or on those that made the clusters," if self._plan.frozen else ""
 
     @property
     def leakage(self) -> Leakage | None:
@@ -198,7 +206,7 @@ class Guard:
         for run in by_run:
             self._check_smallest(self._rules[run].sizes(labels[run]), len(labels[run]))
         shown = [(labels[run], one.columns) for run, one in by_run.items()] if self._kind.shows_distances else []
-        return Examined(asked, self._meter, tuple(shown))
+        return Examined(asked, self._meter, tuple(shown), self._federation.job.source.encode())
 
     def admit(self, examined: Examined, counted: Leakage) -> None:
         """Take note of a request and of what it gives away, or raise Refused and change nothing. Pre-condition: nothing was
@@ -248,7 +256,7 @@ class Guard:
         if rules.max_assignments is not None and given > rules.max_assignments:
             raise Refused(
                 f"{FILE}: max_assignments = {rules.max_assignments}, and this request would make it {given}"
-                " over all jobs on these rows"
+                f" over all jobs on these rows{self._or_clusters}"
             )
 
     def _check_smallest(self, sizes: Sizes, rows: int) -> None:

@@ -4,7 +4,8 @@ Phases and what moves them (`phases`):
 
     JOINING   the roster arrives: everybody's signed introduction is verified, the session follows from them  → AGREEING
     AGREEING  everybody's signature under that session arrives, and everybody's proof that its key is its own
-              → SHARING, or with private membership UNION
+              → SHARING, or with standard scaling SCALING, or with private membership UNION
+    SCALING   everybody's masked sums arrive; the mean and deviation of every feature follow                  → SHARING, UNION
     UNION     shares of counts, then of tables of IDs are exchanged and summed, until all slots are known
               and all clients have confirmed them to each other                                               → SHARING
     SHARING   shares of every other client arrive, residue by residue checked, ours are delivered             → ROUNDS
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -260,7 +262,8 @@ class Participant:
                 out.say(f"round {event.number}", attempt=event.attempt, columns=len(event.columns))
             case messages.Finished():
                 self._found = event
-                out.say("finished", rounds=event.rounds, converged=event.converged, inertia=event.inertia)
+                loss = None if isnan(event.inertia) else event.inertia
+                out.say("finished", rounds=event.rounds, converged=event.converged, inertia=loss)
                 if not event.converged:
                     limit = self.site.federation.job.max_rounds
                     out.say(f"stopped after max_rounds = {limit}; not converged", level=logging.WARNING)

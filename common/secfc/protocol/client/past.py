@@ -19,6 +19,8 @@ class Past:
     """Digests in hexadecimal; empty: not yet."""
 
     session: str = ""
+    sums: str = ""  # everybody's commitments on the sums for the scale, once ours is opened
+    scale: str = ""  # what all sites have together: words, in hexadecimal
     opened: tuple[str, ...] = ()  # of what the server opened while IDs were aligned, step by step
     committed: str = ""  # everybody's commitments on the union of IDs, once ours is opened
     confirmed: str = ""  # the union of IDs that all clients have confirmed to each other

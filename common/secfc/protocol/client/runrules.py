@@ -54,6 +54,8 @@ class RunRules:
 
     def sizes(self, labels: Labels) -> Sizes:
         """Rows of every cluster, and while seeding of every candidate."""
+        if self._plan.frozen:
+            return np.array(self._plan.frozen, dtype=np.int64)
         return np.bincount(labels[labels != UNASSIGNED], minlength=self._k)
 
     def unseen(self, asked: RunAsked, number: int) -> int:
@@ -70,7 +72,8 @@ class RunRules:
         is taken to have gone on until then, and to have opened what the kind opens."""
         if asked.over or asked.number >= number - 1:
             return replace(asked, over=True)
-        return replace(asked, over=True, number=number - 1, inertia=not self._kind.shows_distances)
+        opened = not self._kind.shows_distances and not self._plan.frozen
+        return replace(asked, over=True, number=number - 1, inertia=opened)
 
     # --- checking ------------------------------------------------------------------------------------------------------
 
@@ -86,6 +89,8 @@ class RunRules:
     def next(self, asked: RunAsked, request: RoundRequest, labels: Labels) -> RunAsked:
         """What is noted of a request in the right order. Raises if no honest server makes it."""
         self._check_columns(asked, request, self.sizes(labels))
+        if self._plan.frozen:
+            self._check_assigning(request, labels)
         seeds = () if self._any_start else self._check_shape(asked, request.number, labels)
         digest, inertia = request.assignment_digest.hex(), self._kind.opens_inertia(request)
         return RunAsked(request.number, digest, request.columns, seeds, inertia)
@@ -103,6 +108,14 @@ class RunRules:
         if request.number <= self._seeds_due and columns not in (newest, whole):
             raise Malformed("while seeding, the distances to the newest row are asked for, or to all")
 
+    def _check_assigning(self, request: RoundRequest, labels: Labels) -> None:
+        if request.number > 1 or self._kind.opens_inertia(request):
+            raise OutOfTurn(
+                "rows are assigned to an earlier job's clusters in one request, and nothing more is answered"
+            )
+        if (labels != UNASSIGNED).any():
+            raise Malformed("the assignment puts rows into an earlier job's clusters, which stay as they are")
+
     def _check_shape(self, asked: RunAsked, number: int, labels: Labels) -> tuple[int, ...]:
         """Whether an assignment may have this number; returns the rows the seeding has chosen."""
         due = self._seeds_due
@@ -110,7 +123,7 @@ class RunRules:
         if number > seeding_requests(self._job, self._k) + self._job.max_rounds + measured:
             raise OutOfTurn(f"request {number} is beyond max_rounds = {self._job.max_rounds} of federation.toml")
         if number > due:
-            leaves_out = self._job.seeding == "separation" and number == due + 2
+            leaves_out = self._plan.frozen or (self._job.seeding == "separation" and number == due + 2)
             if not leaves_out and (labels == UNASSIGNED).any():
                 raise Malformed("the assignment leaves rows out; only a partition of all rows is answered here")
             if labels.max() >= self._k:

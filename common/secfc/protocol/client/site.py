@@ -14,8 +14,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from secfc.agreement.federation import SERVER, Federation
 from secfc.agreement.plan import Plan
 from secfc.coding import summing
-from secfc.coding.sharing import ShareSet
-from secfc.errors import Unavailable, WrongSender
+from secfc.coding.sharing import Shares, ShareSet
+from secfc.errors import JobFailed, Unavailable, WrongSender
+from secfc.kmeans.distances import Frozen
+from secfc.kmeans.standard import Rows, Spread, Unscaled
 from secfc.privacy import identifiers
 from secfc.privacy.identifiers import Ids
 from secfc.protocol import messages, start
@@ -56,16 +58,16 @@ class Secrets:
 class Site:
     """One client: who it is, its rows and its rules.
 
-    `rows` are quantised; `verify` raises unless a statement is signed by the client it names, `sign` signs one of ours;
-    `ids(session)` names our rows where membership is private (default: fresh IDs); `columns` are the names of our features in
-    their order (default: the job's); `patience`: seconds to go on trying to reach the server; `publishes`: whether we tell
-    the server at the end which rows are ours.
+    `rows` are quantised, or with standard scaling as they are before the sites have met; `verify` raises unless a statement
+    is signed by the client it names, `sign` signs one of ours; `ids(session)` names our rows where membership is private
+    (default: fresh IDs); `columns` are the names of our features in their order (default: the job's); `patience`: seconds to
+    go on trying to reach the server; `publishes`: whether we tell the server at the end which rows are ours.
     """
 
     federation: Federation
     plan: Plan
     name: str
-    rows: npt.NDArray[np.int64] = field(repr=False)
+    rows: Rows | Unscaled = field(repr=False)
     secrets: Secrets
     guard: Guard
     verify: Callable[[messages.Signed], None]
@@ -79,13 +81,17 @@ class Site:
     publishes: bool = False
     places: tuple[npt.NDArray[np.int64], ...] | None = None  # of all rows, if not by roster; in one process only
     any_start: bool = False  # whether the server may begin anywhere; in one process only
+    frozen: Frozen | None = None  # what we kept of an earlier job's clusters, if rows are only assigned to those
 
     @property
     def index(self) -> int:
         return self.federation.roster.index(self.name)
 
     @property
-    def share_set(self) -> ShareSet:
+    def share_set(self) -> Shares:
+        """What we share; before the scale is known, no more than its name and shape."""
+        if isinstance(self.rows, Unscaled):
+            return Shares(self.plan.code, len(self.rows), self.plan.wishes.features, self.secrets.seed)
         return ShareSet(self.plan.code, self.rows, self.secrets.seed)
 
     @property
@@ -95,8 +101,22 @@ class Site:
     @property
     def keeps(self) -> bool:
         """Whether our shares may serve another job, here and wherever they are held. Slots are another order of rows in every
-        job, so with private membership they cannot."""
-        return self.guard.policy.keep_shares and not self.plan.private
+        job, and another scale makes other rows, so with private membership or standard scaling they cannot."""
+        return self.guard.policy.keep_shares and not self.plan.private and not isinstance(self.rows, Unscaled)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """For people."""
+        job = self.federation.job
+        return self.columns or job.feature_names or tuple(f"x{f + 1}" for f in range(job.features))
+
+    @property
+    def keeps_clusters(self) -> bool:
+        """Whether shares of sums over our rows may be kept, here and by all others, to assign rows later. With private
+        membership nobody can count whose rows are in a cluster, and with standard scaling new rows would be measured
+        otherwise, so there they may not."""
+        comparable = not self.plan.private and not isinstance(self.rows, Unscaled)
+        return self.guard.policy.keep_clusters and comparable and not self.plan.frozen
 
     def introduction(self) -> messages.Introduction:
         """Our signed statement. With private membership nobody learns how many rows we bring."""
@@ -111,6 +131,7 @@ class Site:
             self.certificate,
             keeps=self.keeps,
             features=self.features,
+            keeps_clusters=self.keeps_clusters,
         )
         signature = self.sign(bare.statement(self.federation.agreed()))
         return messages.Introduction(**{**vars(bare), "signature": signature})
@@ -128,13 +149,42 @@ class Site:
         return self.federation.roster.index(name)
 
 
+@dataclass(frozen=True, eq=False)
+class ScaledRows:
+    """Our rows by the mean and deviation of all sites' rows; `digest` names these."""
+
+    digest: bytes
+    spread: Spread
+    rows: Rows = field(repr=False)
+
+
 @dataclass(frozen=True)
 class Met:
-    """Everybody's verified introduction, the session that follows from them, and what we have in common with each."""
+    """Everybody's verified introduction, the session that follows from them, and what we have in common with each; with
+    standard scaling besides, once it is known, how rows are scaled."""
 
     members: tuple[messages.Introduction, ...]
     session: bytes
     pairs: Mapping[int, bytes] = field(repr=False)
+    scaled: ScaledRows | None = None
+
+    @property
+    def share_sets(self) -> list[bytes]:
+        """Names of what everybody shares."""
+        names = [member.share_set for member in self.members]
+        return names if self.scaled is None else messages.scaled_sets(names, self.scaled.digest)
+
+    def rows(self, site: Site) -> Rows:
+        """What we share. Pre-condition: it is known."""
+        rows = site.rows if self.scaled is None else self.scaled.rows
+        if isinstance(rows, Unscaled):
+            raise JobFailed("the rows are not scaled yet")
+        return rows
+
+    def seed(self, site: Site) -> bytes:
+        """Of the noise: other rows must never have the same."""
+        seed = site.secrets.seed
+        return seed if self.scaled is None else summing.noise_seed(seed, b"scaled", self.scaled.digest)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from secfc.agreement.plan import Plan
 from secfc.coding.sharing import CodedRows
 from secfc.kmeans.coins import Coins
-from secfc.kmeans.distances import Labels
+from secfc.kmeans.distances import Frozen, Labels
 from secfc.kmeans.lloyd import Answer, Question
 from secfc.kmeans.seeding import DRAW_BITS
 from secfc.protocol.messages import RoundRequest
@@ -137,6 +137,7 @@ class Holding:
     coded: CodedRows
     pairs: Mapping[int, bytes] = field(repr=False)
     noted: bytes = b""  # what an earlier process had to note
+    frozen: Frozen | None = None  # clusters of an earlier job, if rows are only assigned to those
     coins: Callable[[], Coins | None] = lambda: None  # of all draws; None if a job may begin anywhere
 
 

@@ -68,7 +68,7 @@ class SealedClient:
             None  # what the request of that number must go on from, as we were told
         )
         self._membership: _Membership | None = None
-        self._clusters = CodedClusters(holding.coded, plan.wishes.clusters)
+        self._clusters = CodedClusters(holding.coded, plan.wishes.clusters, holding.frozen)
         self._rows = CodedClusters(holding.coded, plan.slots)  # of single rows, while seeding
 
     def note(self, request: RoundRequest) -> bytes:

@@ -94,7 +94,8 @@ class SealedServer:
         if question.step is Step.MEASURE:
             return [Inertia(labels, sizes, columns)]
         before = self._before(question.number)
-        guessed = bool(before) or self.plan.wishes.seeding != "random"  # most rows may stay where seeds put them
+        # most rows may stay where seeds put them
+        guessed = bool(before) or (self.plan.wishes.seeding != "random" and question.step is not Step.ASSIGN)
         changed, trusted = np.ones(len(sizes), dtype=np.bool_), np.full(len(labels), guessed)
         for _, near, compared in before[-1:]:
             changed = _touched(compared, labels, len(sizes))
@@ -127,6 +128,8 @@ class SealedServer:
             return Answer(labels, Fraction(found.inertia if found.inertia is not None else 0))
         if found.labels is None:
             raise JobFailed("a sealed round ended without an assignment")
+        if question.step is Step.ASSIGN:
+            return Answer(found.labels)
         if question.step is Step.SEPARATE:
             return Answer(fold_separated(found.labels, question.sizes, labels))
         self._found = [*self._before(question.number)[-1:], (question.number, found.labels.copy(), labels)]

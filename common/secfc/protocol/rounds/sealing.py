@@ -85,7 +85,7 @@ class Detail:
         if len(self.asked) != 1 and not (self.asked and all("seed" in one for one in self.asked)):
             raise Malformed("a sealed request asks one thing, or for several seeds")
         try:
-            out = [_question(one, labels, columns, terms.clusters) for one in self.asked]
+            out = [_question(one, labels, columns, terms) for one in self.asked]
             _check_seeds([one for one in out if isinstance(one, Seed)], terms, most)
             return out
         except (ValueError, KeyError, TypeError, IndexError):
@@ -116,17 +116,17 @@ def lloyd_fields(question: Lloyd) -> dict[str, Any]:
     return {"changed": changed, "doubted": "all" if every else doubted, "separate": question.separate}
 
 
-def _question(fields: dict[str, Any], labels: Labels, columns: tuple[int, ...], clusters: int) -> Asked:
+def _question(fields: dict[str, Any], labels: Labels, columns: tuple[int, ...], terms: Terms) -> Asked:
     if "seed" in fields:
         rows, number = tuple(int(row) for row in fields["rows"]), int(fields["seed"])
         known = chosen_rows(labels)  # what the client's guard has looked at
         if not rows or rows not in (tuple(known[number : number + 1]), tuple(known[number:])):
             raise ValueError
         return Seed(number, rows, tuple(int(point) for point in fields["points"]), bool(fields["finish"]))
-    sizes = np.bincount(labels[labels >= 0], minlength=clusters).astype(np.int64)
+    sizes = terms.sizes(labels)
     if "changed" not in fields:
         return Inertia(labels, sizes, columns)
-    changed, trusted = np.zeros(clusters, dtype=np.bool_), np.ones(len(labels), dtype=np.bool_)
+    changed, trusted = np.zeros(terms.clusters, dtype=np.bool_), np.ones(len(labels), dtype=np.bool_)
     changed[[int(h) for h in fields["changed"]]] = True
     trusted[slice(None) if fields["doubted"] == "all" else [int(row) for row in fields["doubted"]]] = False
     return Lloyd(labels, sizes, columns, changed, trusted, bool(fields["separate"]))

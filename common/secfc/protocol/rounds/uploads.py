@@ -125,7 +125,7 @@ class UploadsClient(ClientHalf):
 
     def __init__(self, holding: Holding, upload: Upload) -> None:
         self._holding, self._upload = holding, upload
-        self._clusters = CodedClusters(holding.coded, holding.plan.slots)
+        self._clusters = CodedClusters(holding.coded, holding.plan.slots, holding.frozen)
 
     def answer(self, request: RoundRequest, labels: Labels) -> _Answering:
         return _Answering(lambda: self._made(request, labels))

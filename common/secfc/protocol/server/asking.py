@@ -18,7 +18,7 @@ from secfc.errors import OutOfTurn
 from secfc.kmeans import assignments
 from secfc.kmeans.assignments import Assignments
 from secfc.kmeans.fixedpoint import in_data_units
-from secfc.kmeans.lloyd import Answer, Progress, Step
+from secfc.kmeans.lloyd import Answer, Progress, Question, Step
 from secfc.kmeans.runs import Runs
 from secfc.privacy.leakage import Leakage
 from secfc.protocol import messages, parcels
@@ -75,9 +75,11 @@ class Asking:
         session: bytes = b"",
         attempts_before: int = 0,
         leakage: Leakage | None = None,
+        frozen: bytes = b"",
     ) -> None:
         """`attempts_before`: attempts are numbered above it, so that a restarted server repeats no number. `leakage`: what
-        these rows' shares have told before."""
+        these rows' shares have told before. `frozen` names the clusters that rows are assigned to, if they are an earlier
+        job's."""
         kind = kind_of(plan)
         self.plan, self.runs = plan, runs
         self.attempt: Attempt | None = None
@@ -86,7 +88,7 @@ class Asking:
         clusters = [one.clusters for one in runs.all]
         self._slots = {run: plan.of_run(k).slots for run, k in enumerate(clusters)}
         self._half = ServerRounds(kind, plan, clusters, runs.rows, session, attempts_before)
-        self._shows = kind.shows_distances
+        self._shows, self._frozen = kind.shows_distances, frozen
         self._before, self._tried = attempts_before, 0
         self._working = self._void = False
         self._answered: tuple[int, int] | None = None  # the attempt that brought the last answer
@@ -184,10 +186,15 @@ class Asking:
             found, meter = run(), leakage
             if self._shows and all(isinstance(result, Answer) for result in found.values()):
                 for asked in questions.values():
-                    meter = meter.after(asked.labels, asked.columns)
+                    meter = self._counted(meter, asked)
             return Solved(found, meter)
 
         return ("round", *attempt.name), work
+
+    def _counted(self, meter: Leakage, asked: Question) -> Leakage:
+        if asked.step is Step.ASSIGN:
+            return meter.after_frozen(self._frozen, asked.columns)
+        return meter.after(asked.labels, asked.columns)
 
     def worked(self, found: Solved, seconds: float, now: float) -> RequestRecord | Lies | Void | None:
         """Take over what the work found, and publish the assignment that follows from an answer. If somebody lied, or members

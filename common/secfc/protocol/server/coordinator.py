@@ -3,8 +3,9 @@
 Phases and what moves them (`phases`):
 
     JOINING   every client of the roster has introduced itself                              → AGREEING
-    AGREEING  every client has signed the session that follows from all introductions       → SHARING, or with private
-              membership UNION
+    AGREEING  every client has signed the session that follows from all introductions       → SHARING, or with standard
+              scaling SCALING, or with private membership UNION
+    SCALING   every client has the same means and deviations, which we do not see           → SHARING, or UNION
     UNION     sums over all clients were opened until every row has its slot                → SHARING
     SHARING   every client holds every other's shares, of the very share sets introduced,
               and has revealed its coin                                                     → CHECKING
@@ -214,7 +215,7 @@ class Coordinator:
             out.put(f"committee/{sender}", records.names_to(member.committee))
         again = member.instance not in (b"", join.instance)
         if member.instance != join.instance:
-            member.held = None  # a new process tells by itself what it holds
+            member.held, member.scaled = None, b""  # a new process tells by itself what it holds
         member.introduction, member.instance, member.seen, member.stopped = introduction, join.instance, now, ""
         if again:
             return self._phase.rejoined(sender, now, out)
@@ -271,6 +272,7 @@ class Coordinator:
             member.agreed = records.agreed_from(kept[f"agreed/{name}"]) if f"agreed/{name}" in kept else None
             member.coin, member.done = kept.get(f"coin/{name}", b""), f"done/{name}" in kept
             member.committee = records.names_from(kept[f"committee/{name}"])
+        job.scale = kept.get("scale", b"")
         job.verified = "verified" in kept
         job.liars = job.suspects(records.names_from(kept.get("liars", b"[]")))
         return self._resumed(kept, now, out)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
 from secfc.errors import Malformed, OutOfTurn, WrongSender
+from secfc.kmeans.assigning import Assigning
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.runs import Runs
 from secfc.privacy.leakage import Leakage
@@ -35,6 +36,7 @@ class Member:
     connected: bool = False
     seen: float = 0.0  # when it last came, went or sent something
     agreed: messages.Agreed | None = None
+    scaled: bytes = b""  # the digest of what it has added up
     held: messages.Held | None = None
     coin: bytes = b""
     done: bool = False
@@ -74,6 +76,7 @@ class ServerJob:
     members: dict[str, Member]
     starts: int = 1  # processes of the server that this job has had
     liars: tuple[str, ...] = ()  # found and left out: they get assignments and labels, and are asked nothing
+    scale: bytes = b""  # names the mean and deviation of every feature that all clients have, once they do
     verified: bool = False  # whether all shares were found to fit together
     carried: tuple[bytes, Leakage] | None = None  # what these share sets have told before
     own_runs: Callable[[int], Runs] | None = None  # of so many rows, if not the job's; in one process
@@ -125,6 +128,8 @@ class ServerJob:
         what = self.federation.job
         if self.own_runs is not None:
             return self.own_runs(rows)
+        if self.plan.frozen:
+            return Runs([Assigning(rows, self.plan.frozen, coins)])
         return Runs.of(
             rows,
             what.runs,
@@ -134,6 +139,11 @@ class ServerJob:
             candidates=what.candidates,
             choose=what.choose,
         )
+
+    @property
+    def keeps_clusters(self) -> bool:
+        """Whether every client has agreed that shares of the final clusters' sums are kept, to assign rows later."""
+        return all(member.introduction and member.introduction.keeps_clusters for member in self.members.values())
 
     @property
     def comparing(self) -> int:

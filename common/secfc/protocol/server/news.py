@@ -13,7 +13,7 @@ from secfc.protocol.server.attempt import Attempt, told_parcel
 from secfc.protocol.server.phases.base import Failed, JobPhase
 from secfc.protocol.server.phases.rounds import Finished, RoundsPhase
 
-_BEFORE_ROUNDS = (Phase.JOINING, Phase.AGREEING, Phase.UNION, Phase.SHARING, Phase.CHECKING)
+_BEFORE_ROUNDS = (Phase.JOINING, Phase.AGREEING, Phase.SCALING, Phase.UNION, Phase.SHARING, Phase.CHECKING)
 
 
 @dataclass
@@ -22,6 +22,7 @@ class Cursor:
 
     roster: bool = False
     agreements: bool = False
+    scale: bool = False
     opened: int = 0
     reveals: bool = False
     version: int = 0
@@ -46,7 +47,20 @@ def news(phase: JobPhase, sender: str, cursor: Cursor, now: float) -> list[messa
     if phase.phase not in (Phase.JOINING, Phase.AGREEING) and not cursor.agreements:
         cursor.agreements = True
         out.append(_agreements(phase, sender))
-    out += _opened(phase, cursor)
+    if phase.job.scale and not cursor.scale and phase.job.members[sender].scaled:
+        cursor.scale = True
+        out.append(messages.Scale(phase.job.scale))
+    if cursor.scale or not phase.job.federation.job.standard:  # one that has restarted first scales its rows
+        out += _beyond(phase, sender, cursor, now)
+    if (phase.phase in _BEFORE_ROUNDS or phase.short) and (now_waiting := waiting(phase, sender)) != cursor.waiting:
+        cursor.waiting = now_waiting
+        out.append(now_waiting)
+    return out
+
+
+def _beyond(phase: JobPhase, sender: str, cursor: Cursor, now: float) -> list[messages.Event]:
+    """What is told when rows are ready to be shared."""
+    out = _opened(phase, cursor)
     if phase.tossed is not None and phase.phase is not Phase.SHARING and not cursor.reveals:
         cursor.reveals = True
         out.append(messages.Reveals(tuple(member.coin for member in phase.job.members.values())))
@@ -55,9 +69,6 @@ def news(phase: JobPhase, sender: str, cursor: Cursor, now: float) -> list[messa
     if isinstance(phase, Finished) and not cursor.ended:
         cursor.ended = True
         out.append(phase.told())
-    if (phase.phase in _BEFORE_ROUNDS or phase.short) and (now_waiting := waiting(phase, sender)) != cursor.waiting:
-        cursor.waiting = now_waiting
-        out.append(now_waiting)
     return out
 
 

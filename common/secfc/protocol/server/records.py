@@ -1,8 +1,8 @@
 """What the server keeps of a job, as bytes and back. Every value is whole when it is read: the journal sees to that.
 
-Keys: introduction/NAME, committee/NAME, agreed/NAME, coin/NAME, opened/STEP, verified, state/RUN, record/NUMBER, leakage,
-liars, done/NAME, published/NAME, centers/NAME and starts. What reads them raises ValueError, KeyError or TypeError for values
-of another version.
+Keys: introduction/NAME, committee/NAME, agreed/NAME, scale, coin/NAME, opened/STEP, verified, state/RUN, record/NUMBER,
+leakage, liars, done/NAME, published/NAME, centers/NAME and starts. What reads them raises ValueError, KeyError or TypeError
+for values of another version.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def _given(federation: Federation, machine: Asking) -> Tally:
     """What everybody has learnt besides distances, by the requests that are answered."""
     shows, total = kind_of(machine.plan).shows_distances, Tally()
     for one in machine.runs.all:
-        opened = int(one.step is Step.DONE and not shows)
+        opened = int(one.step is Step.DONE and not shows and one.inertia is not None)
         total += Tally(0, assignments_given(federation.job, one.clusters, one.number - 1 - opened), opened)
     return total
 

@@ -2,7 +2,7 @@
 "use strict";
 
 const SILENCE = 2500; // ms without a word after which the connection counts as lost
-const PHASES = ["joining", "agreeing", "union", "sharing", "checking", "rounds", "finished"];
+const PHASES = ["joining", "agreeing", "scaling", "union", "sharing", "checking", "rounds", "finished"];
 const PARTS = ["compute", "transport", "waiting", "decode"];
 const $ = (id) => document.getElementById(id);
 const number = (value, digits = 6) => value === null || value === undefined ? "–" : Number(value.toPrecision(digits)).toLocaleString("en");
@@ -34,7 +34,7 @@ function table(id, heads, rows) {
 
 // --- charts: SVG, drawn from scratch at every change; the same numbers are in a table below each -----------------------
 
-const W = 420, H = 170, LEFT = 8, BOTTOM = 20, TOP = 16;
+const W = 420, H = 180, LEFT = 8, BOTTOM = 24, TOP = 22;
 
 function svg(name, attributes, text) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -52,7 +52,7 @@ function canvas(id, label) {
 
 function ends(chart, first, last, top) {
   chart.append(svg("text", { x: LEFT, y: H - 5 }, first), svg("text", { x: W - LEFT, y: H - 5, "text-anchor": "end" }, last));
-  if (top !== "") chart.append(svg("text", { x: LEFT, y: 11 }, top));
+  if (top !== "") chart.append(svg("text", { x: LEFT, y: 14 }, top));
 }
 
 function lineChart(id, label, points) {
@@ -64,7 +64,7 @@ function lineChart(id, label, points) {
   const at = points.map(place);
   chart.append(svg("polyline", { class: "line", points: at.map((p) => p.join(",")).join(" ") }));
   if (points.length <= 60) at.forEach(([x, y]) => chart.append(svg("circle", { class: "dot", cx: x, cy: y, r: 2.5 })));
-  ends(chart, points[0].x, points.at(-1).x, `${number(high, 5)} highest, ${number(low, 5)} lowest`);
+  ends(chart, `request ${points[0].x}`, points.at(-1).x, `${number(high, 5)} highest, ${number(low, 5)} lowest`);
 }
 
 function bars(id, label, columns, top, under) {
@@ -84,29 +84,35 @@ function bars(id, label, columns, top, under) {
     }
   });
   const few = under && shown.length <= 16;
-  ends(chart, few ? "" : shown[0].x, few ? "" : shown.at(-1).x, top(high));
+  ends(chart, few ? "" : `${under ? "cluster" : "request"} ${shown[0].x}`, few ? "" : shown.at(-1).x, top(high));
 }
 
 // --- sections ----------------------------------------------------------------------------------------------------------
 
 function sentence(view) {
-  const last = view.requests.at(-1);
   if (view.reason) return `Failed: ${view.reason}`;
   if (view.phase === "finished") return "Finished.";
   const whom = view.waits_for.length ? `, waiting for ${view.waits_for.join(", ")}` : "";
-  if (view.phase === "rounds" && last) return `Rounds: request ${last.number} answered, ${number(last.changed)} rows moved${whom}`;
   return view.phase[0].toUpperCase() + view.phase.slice(1) + whom;
+}
+
+function progress(view) {
+  const last = view.requests.at(-1), moving = view.runs.filter((run) => !run.done).length;
+  if (!last) return "";
+  const runs = view.runs.length > 1 && moving ? `, ${moving} of ${view.runs.length} runs move` : "";
+  return `Request ${last.number} answered, ${number(last.changed)} rows moved${runs}`;
 }
 
 function now(view) {
   const text = sentence(view);
-  if ($("now").textContent !== text) $("now").textContent = text; // once per change: it is read aloud
+  if ($("now").textContent !== text) $("now").textContent = text; // once per change of phase: it is read aloud
+  $("progress").textContent = progress(view);
   $("title").textContent = view.federation;
   document.body.className = view.role;
   $("who").textContent = view.role === "server" ? "as the server sees it" : `as ${view.name} sees it`;
   document.title = `${view.phase} · ${view.federation}`;
   const at = PHASES.indexOf(view.phase);
-  $("phases").replaceChildren(...PHASES.filter((name) => name !== "union" || name in view.phase_seconds || view.phase === name).map((name) => {
+  $("phases").replaceChildren(...PHASES.filter((name) => !["scaling", "union"].includes(name) || name in view.phase_seconds || view.phase === name).map((name) => {
     const seconds = view.phase_seconds[name], here = name === view.phase;
     const one = element("li", seconds === undefined ? name : `${name} ${number(seconds, 3)} s`);
     one.className = here ? "here" : at > PHASES.indexOf(name) || seconds !== undefined ? "past" : "";
@@ -114,8 +120,10 @@ function now(view) {
     return one;
   }), ...(view.phase === "failed" ? [element("li", "failed", "here failed")] : []));
   const trouble = [...view.broken_links, ...view.parties.filter((p) => !p.ok && p.state.startsWith("lost")).map((p) => `${p.name}: ${p.state}`)];
-  $("trouble").hidden = !trouble.length;
-  $("trouble").replaceChildren(...trouble.map((text) => element("li", text)));
+  if ([...$("trouble").children].map((one) => one.textContent).join("\n") !== trouble.join("\n")) { // read aloud too
+    $("trouble").hidden = !trouble.length;
+    $("trouble").replaceChildren(...trouble.map((text) => element("li", text)));
+  }
   const facts = [["Rows", number(view.rows)], ["k", view.k.join(", ")], ["Uploads", view.uploads], ["The server", view.sees]];
   if (view.committee.length) facts.push(["Committee", view.committee.join(", ")]);
   $("facts").replaceChildren(...facts.map(([name, value]) => {

@@ -97,10 +97,14 @@ class Seated(ClientPhase):
             case messages.Roster():
                 if messages.session(self.desk.site.federation.agreed(), event.members) != self.session:
                     raise WrongSender("the server shows another roster than before; it has restarted or is not honest")
+                if self.met.scaled is not None:
+                    self.desk.report(messages.Scaled(self.met.scaled.digest), now)
                 self.again(now, out)
                 return None
             case messages.Agreements():
                 return None  # told again after a lost connection
+            case messages.Scale() if self.met.scaled is not None and self.met.scaled.digest == event.digest:
+                return None  # likewise
             case _:
                 return super().told(event, now, out)
 

@@ -14,6 +14,7 @@ from secfc.privacy import identifiers, masks
 from secfc.privacy.gathering import REFUSAL, Gathering
 from secfc.privacy.identifiers import Ids
 from secfc.protocol import messages
+from secfc.protocol.client import freezing
 from secfc.protocol.client.phases.base import ClientPhase, Ended
 from secfc.protocol.client.phases.following import Follows, Holds
 from secfc.protocol.client.site import Desk
@@ -48,6 +49,7 @@ class Ending(Holds):
         site = desk.site
         self.finished, self._labels = finished, final[finished.run]
         clusters = site.federation.job.runs
+        self._clusters = clusters[finished.run]
         self._others = {clusters[run]: labels for run, labels in final.items() if run != finished.run}
         self._digest = masks.assignment_digest(self._labels.astype("<i4").tobytes())
         self._ids = site.ids_in(self.session) if site.plan.private else None
@@ -58,6 +60,26 @@ class Ending(Holds):
         self._decided: float | None = None
 
     def begin(self, now: float, out: Effects) -> ClientPhase | None:
+        """What is kept for later rows comes before the labels: once these are written, a client that restarts is done."""
+        if self.desk.site.keeps_clusters and self._may_freeze(out):
+            out.work.append(Work(("freeze",), self._sums))
+            return None
+        return self._write(now, out)
+
+    def _may_freeze(self, out: Effects) -> bool:
+        why = "shares that were lost here could not be had again"
+        if self.table.held:
+            why = freezing.refusal(self.desk.site, self.met, self._labels, self._clusters)
+        if why:
+            out.say("the clusters are not kept for later rows", level=30, reason=why)
+        return not why
+
+    def _freeze(self, coded: CodedClusters, out: Effects) -> None:
+        kept = freezing.kept(self.desk.site, self.session, coded)
+        out.put("clusters", kept.to_bytes())
+        out.say("our share of the clusters is kept for later rows", clusters=kept.public.name)
+
+    def _write(self, now: float, out: Effects) -> ClientPhase | None:
         kept, job = self.desk.kept, self.session + self._digest
         own = self.table.labels
         others = {k: own(labels) for k, labels in self._others.items()}
@@ -79,7 +101,7 @@ class Ending(Holds):
         return None
 
     def _sums(self) -> CodedClusters:
-        coded = CodedClusters(self.table.coded, self.desk.site.federation.job.k)
+        coded = CodedClusters(self.table.coded, self._clusters)
         coded.assign(self._labels)
         return coded
 
@@ -100,6 +122,9 @@ class Ending(Holds):
 
     def worked(self, given: Worked, now: float, out: Effects) -> ClientPhase | None:
         following = super().worked(given, now, out)
+        if given.name == ("freeze",):
+            self._freeze(given.result, out)
+            return self._write(now, out)
         if given.name == ("sums",) and self._gathering is not None:
             smallest = self.desk.site.guard.policy.centers_smallest
             return self._answer(self._gathering.consent(given.result, smallest), now, out)
@@ -160,8 +185,9 @@ class Ending(Holds):
         except (JobFailed, PeerError) as error:
             out.say(str(error), level=30)
         else:
-            names = self.desk.site.columns or [f"x{f + 1}" for f in range(self.desk.site.federation.job.features)]
-            out.put("centers", opened.table(names, self.desk.site.federation.job.spread).encode())
+            site, scaled = self.desk.site, self.met.scaled
+            spread = scaled.spread if scaled is not None else site.federation.job.spread
+            out.put("centers", opened.table(site.feature_names, spread).encode())
         out.put("centers-done")
         self.desk.outbox.cancel(lambda send: isinstance(send.message, Parcel) and send.message.kind is Kind.CENTERS)
         return self._goodbye(now)

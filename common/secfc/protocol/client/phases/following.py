@@ -15,7 +15,7 @@ from secfc.errors import InvalidInput, Malformed, OutOfTurn, SecfcError, WrongSe
 from secfc.kmeans import assignments
 from secfc.kmeans.assignments import Assignments
 from secfc.kmeans.coins import Coins
-from secfc.kmeans.distances import Labels
+from secfc.kmeans.distances import UNASSIGNED, Labels
 from secfc.kmeans.indices import CHOICES
 from secfc.privacy import masks
 from secfc.protocol import messages, parcels, start
@@ -60,6 +60,7 @@ class Published:
     def __init__(self, site: Site, rows: int) -> None:
         self._job, self._rows, self._any_start = site.federation.job, rows, site.any_start
         self._slots = {run: site.plan.of_run(k).slots for run, k in enumerate(self._job.runs)}
+        self._frozen = bool(site.plan.frozen)
         self.tossed: Coins | None = None  # what everybody's coins make together, once they are shown
         self._versions: dict[int, Assignments] = {}
         self.course: dict[int, int] = {}  # by request: how many rows, of all runs and parties, its answer has moved
@@ -82,7 +83,9 @@ class Published:
         told = assignments.decode_all(data, self._rows, self._slots, self._versions.get(base, {}))
         if self.tossed is None:
             raise WrongSender("the server skips the start's coins: it must show everybody's before it assigns rows")
-        if (coins := self.coins()) is not None:
+        if self._frozen:
+            _check_unassigned(version, told)
+        elif (coins := self.coins()) is not None:
             for run, labels in told.items():
                 start.check_assignment(self._job.seeding, coins.of_run(run), self._job.runs[run], version, labels)
         self._count(version, told)
@@ -117,6 +120,12 @@ class Published:
             if not ((labels >= 0) & (labels < clusters[run])).all():
                 raise Malformed("the final assignment leaves rows without a cluster")
         return found
+
+
+def _check_unassigned(version: int, told: Assignments) -> None:
+    """Raise if rows that are assigned to an earlier job's clusters are said to be in some before anybody was asked."""
+    if version == 1 and any((labels != UNASSIGNED).any() for labels in told.values()):
+        raise WrongSender("the server begins with rows in clusters that no request has found")
 
 
 class Holds(Seated):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from secfc.errors import JobFailed, Malformed, WrongSender
+from secfc.kmeans.standard import Unscaled
 from secfc.privacy import confirming, keys
 from secfc.protocol import messages, start
 from secfc.protocol.client.phases.base import ClientPhase, Seated
+from secfc.protocol.client.phases.scaling import Measuring
 from secfc.protocol.client.phases.sharing import begin_sharing
 from secfc.protocol.client.phases.union import Union
-from secfc.protocol.client.site import Met, Site
+from secfc.protocol.client.site import Desk, Met, Site
 from secfc.protocol.effects import Effects
 from secfc.protocol.messages import Phase
 
@@ -43,8 +45,10 @@ def check_roster(site: Site, members: tuple[messages.Introduction, ...]) -> None
         raise WrongSender("the roster of the server is not that of federation.toml")
     mine, secrets = members[site.index], site.secrets
     commitment = start.commitment(site.name, secrets.coin)
-    ours = (site.share_set.id, secrets.public, secrets.nonce, commitment, site.keeps, site.features)
-    if (mine.share_set, mine.x25519, mine.nonce, mine.commitment, mine.keeps, mine.features) != ours:
+    promises = (site.keeps, site.keeps_clusters, site.features)
+    ours = (site.share_set.id, secrets.public, secrets.nonce, commitment, *promises)
+    theirs = (mine.share_set, mine.x25519, mine.nonce, mine.commitment, mine.keeps, mine.keeps_clusters, mine.features)
+    if theirs != ours:
         raise WrongSender("the server shows an introduction of ours that we did not make")
     for member in members:
         site.verify(member)
@@ -53,9 +57,14 @@ def check_roster(site: Site, members: tuple[messages.Introduction, ...]) -> None
     if others := [member.name for member in members if member.features != site.features]:
         raise Malformed(messages.other_features(site.name, others))
     total = sum(member.rows for member in members)
-    least, most = (0, 0) if site.plan.private else (max(job.ks), job.max_rows)
+    least, most = (0, 0) if site.plan.private else (1 if site.plan.frozen else max(job.ks), job.max_rows)
     if not least <= total <= most:
         raise Malformed(f"the roster has {total} rows in all, beyond what the job allows")
+
+
+def _aligned(desk: Desk, now: float, met: Met) -> ClientPhase:
+    """What follows when our rows are ready to be shared."""
+    return Union(desk, now, met) if desk.site.plan.private else begin_sharing(desk, now, met, None)
 
 
 class Agreeing(Seated):
@@ -80,7 +89,9 @@ class Agreeing(Seated):
         self._check(event)
         desk, site = self.desk, self.desk.site
         desk.keep_past(desk.past.of(self.session), out)
-        return Union(desk, now, self.met) if site.plan.private else begin_sharing(desk, now, self.met, None)
+        if isinstance(site.rows, Unscaled):
+            return Measuring(desk, now, self.met, site.rows, _aligned)
+        return _aligned(desk, now, self.met)
 
     def _check(self, event: messages.Agreements) -> None:
         site, met = self.desk.site, self.met

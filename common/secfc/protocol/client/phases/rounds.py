@@ -38,7 +38,8 @@ class Rounds(Follows):
         site = desk.site
         self._held = held
         noted, coins = desk.kept.get("noted", b""), self.published.coins
-        holding = Holding(site.plan, site.index, self.session, self.table.coded, self.met.pairs, noted, coins)
+        place = (site.plan, site.index, self.session)
+        holding = Holding(*place, self.table.coded, self.met.pairs, noted, site.frozen, coins)
         self._half = ClientRounds(kind_of(site.plan), holding, site.federation.job.runs)
         self._exchange: tuple[tuple[int, int], Answering] | None = None  # of the attempt that we answer
         self._held_back: list[Worked] = []  # steps of it, until the request is admitted and that is on disk

@@ -12,7 +12,7 @@ import numpy as np
 
 from secfc.agreement.federation import SERVER
 from secfc.coding.field import Words
-from secfc.coding.sharing import CodedRows
+from secfc.coding.sharing import CodedRows, ShareSet
 from secfc.errors import SecfcError
 from secfc.framing import framed
 from secfc.protocol import messages
@@ -83,8 +83,9 @@ class Sharing(Follows):
 def begin_sharing(desk: Desk, now: float, met: Met, confirmed: Confirmed | None) -> Sharing:
     """Every row has its place: by roster, or with private membership by the confirmed union of IDs."""
     site = desk.site
-    table = _by_roster(desk, met) if confirmed is None else _by_slots(desk, confirmed)
-    names = messages.share_sets(met.members) if confirmed is None else messages.holdings(met.session, table.stage.ids)
+    table = _by_roster(desk, met) if confirmed is None else _by_slots(desk, met, confirmed)
+    lasts = confirmed is None and met.scaled is None  # whether another job may be about the same rows
+    names = messages.share_sets(met.members) if lasts else messages.holdings(met.session, table.stage.ids)
     key = hashlib.sha256(framed(b"secfc/v1/leakage-key", site.secrets.seed)).digest()
     site.guard.begin(met.session, names, table.coded.rows, key)
     return Sharing(desk, now, met, table, Published(site, table.coded.rows))
@@ -96,7 +97,7 @@ def _by_roster(desk: Desk, met: Met) -> JobTable:
     coded = CodedRows(plan.field, edges[-1], plan.length)
     places = site.places or [np.arange(a, b) for a, b in itertools.pairwise(edges)]
     layouts = [plan.share_layout(member.rows) for member in met.members]
-    ids = [member.share_set for member in met.members]
+    shares = ShareSet(plan.code, met.rows(site), met.seed(site))
 
     def put(owner: int, words: Words) -> None:
         at = slice(edges[owner], edges[owner + 1]) if site.places is None else places[owner]
@@ -105,11 +106,11 @@ def _by_roster(desk: Desk, met: Met) -> JobTable:
     def lasting(owner: int) -> bool:
         return site.keeps and met.members[owner].keeps
 
-    stage = Stage(site.index, site.federation.roster, met.session, ids, layouts, site.share_set, put, lasting)
+    stage = Stage(site.index, site.federation.roster, met.session, met.share_sets, layouts, shares, put, lasting)
     return JobTable(coded, places[site.index], stage)
 
 
-def _by_slots(desk: Desk, confirmed: Confirmed) -> JobTable:
+def _by_slots(desk: Desk, met: Met, confirmed: Confirmed) -> JobTable:
     plan, union = desk.site.plan, confirmed.union
     coded = CodedRows(plan.field, union.rows, plan.length)
-    return JobTable(coded, union.slots, union.rows_stage(desk.site.rows, coded), confirmed)
+    return JobTable(coded, union.slots, union.rows_stage(met.rows(desk.site), coded), confirmed)

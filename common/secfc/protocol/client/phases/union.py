@@ -3,22 +3,21 @@ them to each other (`privacy.confirming`)."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 from secfc.agreement.federation import SERVER
-from secfc.errors import JobFailed, Malformed, WrongSender
-from secfc.framing import framed
+from secfc.errors import JobFailed
 from secfc.privacy import confirming
-from secfc.protocol import messages, parcels
+from secfc.protocol import messages
 from secfc.protocol.client.phases.base import ClientPhase, Ended, Seated
 from secfc.protocol.client.phases.sharing import begin_sharing
 from secfc.protocol.client.site import SHARE_SECONDS, Desk, Met
 from secfc.protocol.client.stages import Patience
 from secfc.protocol.client.unionstages import OpenedSum, UnionStages
+from secfc.protocol.client.vows import Vows
 from secfc.protocol.effects import Effects, Send, Work, Worked
 from secfc.protocol.messages import Phase
-from secfc.protocol.parcels import Kind, Parcel, Whole, of_words
+from secfc.protocol.parcels import Kind, Parcel, of_words
 from secfc.protocol.transfer import Gathered, Sink
 
 CONFIRM_SECONDS = 3600.0  # as long as the server waits for an exchange of shares by default
@@ -33,16 +32,15 @@ class Union(Seated):
     def __init__(self, desk: Desk, now: float, met: Met) -> None:
         super().__init__(desk, now, met)
         site = desk.site
-        share_sets = [member.share_set for member in met.members]
         known = [bytes.fromhex(digest) for digest in desk.past.opened]
         self._union = UnionStages(
             site.plan,
             site.index,
             site.federation.roster,
-            share_sets,
+            met.share_sets,
             met.session,
             site.ids_in(met.session),
-            site.secrets.seed,
+            met.seed(site),
             known,
             [site.federation.roster.index(name) for name in site.federation.holders],
         )
@@ -123,119 +121,63 @@ class Union(Seated):
 
 class Confirming(Seated):
     """First everybody's commitment is gathered; once those are noted on disk, our words may be seen, and everybody's are
-    gathered. A client that restarts asks everybody once more."""
+    gathered (`vows`)."""
 
     phase = Phase.UNION
 
     def __init__(self, desk: Desk, now: float, met: Met, union: UnionStages) -> None:
         super().__init__(desk, now, met)
         site = desk.site
-        self._union, self._clients = union, len(met.members)
+        self._union = union
         args = (met.session, union.digest, union.brought, union.complete, site.secrets.seed, met.pairs)
-        self._words = confirming.vector(site.plan, site.index, *args)
-        self._mine = confirming.commitment(site.index, met.session, union.digest, self._words)
-        self._committed = {site.index: self._mine}
-        self._given = {site.index: self._words}
-        self._sinks: dict[tuple[str, Kind], Gathered] = {}
-        self._revealed = False  # whether our words may be seen
+        words = confirming.vector(site.plan, site.index, *args)
+        kinds = Kind.COMMITMENT, Kind.CONFIRMATION
+        self._vows = Vows(desk, met.session, union.digest, words, confirming.LAYOUT, kinds)
         self._disputed: float | None = None  # when we broke off
 
     def begin(self, now: float, out: Effects) -> ClientPhase | None:
-        desk, digest = self.desk, self._union.digest
-        if desk.past.confirmed == digest.hex():  # by an earlier process, whose word may not have reached everybody
-            for name in self._others():
-                self.tell_again(name, now)
+        desk = self.desk
+        if desk.past.confirmed == self._union.digest.hex():  # by an earlier process, whom not everybody may have heard
+            self._vows.reveal(now)
             return begin_sharing(desk, now, self.met, self)
-        for name in self._others():
-            self._tell(name, now)
-            if desk.resumed:
-                parcel = Parcel(self.session, Kind.WANTED, digest)
-                desk.outbox.post(Send(name, parcel, Whole(b"")), now)
+        self._vows.begin(now)
         return None
-
-    def _others(self) -> list[str]:
-        site = self.desk.site
-        return [name for name in site.federation.roster if name != site.name]
-
-    def _tell(self, name: str, now: float) -> None:
-        """Our commitment, and once it is opened our words."""
-        digest, post = self._union.digest, self.desk.outbox.post
-        post(Send(name, Parcel(self.session, Kind.COMMITMENT, digest), Whole(self._mine)), now)
-        if self._revealed:
-            post(Send(name, Parcel(self.session, Kind.CONFIRMATION, digest), of_words(self._words)), now)
 
     def tell_again(self, name: str, now: float) -> None:
         """A client that has restarted asks, when all have confirmed."""
-        self._revealed = True
-        self._tell(name, now)
+        self._vows.revealed = True
+        self._vows.tell(name, now)
 
     def sink(self, sender: str, parcel: Parcel) -> Sink | None:
         if parcel.kind is Kind.OPENED and sender == SERVER:
             return self._union.sink(parcel.name)
-        sizes = {Kind.COMMITMENT: 32, Kind.CONFIRMATION: 8 * confirming.LAYOUT.words, Kind.WANTED: 0}
-        if parcel.kind not in sizes:
-            return None
-        self.desk.site.peer(sender)
-        if parcel.kind is Kind.WANTED and parcel.name != self._union.digest:
-            return None
-        return self._sinks.setdefault((sender, parcel.kind), Gathered(sizes[parcel.kind]))
+        return self._vows.sink(sender, parcel)
 
     def arrived(self, sender: str, parcel: Parcel, sink: Sink, now: float, out: Effects) -> ClientPhase | None:
         if parcel.kind is Kind.OPENED:
             self._union.arrived(parcel.name)  # told again after a lost connection
             return None
-        j, data = self.desk.site.peer(sender), self._sinks.pop((sender, parcel.kind)).data
-        match parcel.kind:
-            case Kind.WANTED:
-                self._tell(sender, now)
-            case Kind.COMMITMENT:
-                self._take_commitment(j, parcel.name, data)
-            case Kind.CONFIRMATION:
-                self._take_words(j, parcel.name, data)
+        self._vows.arrived(sender, parcel, now)
         return self._advance(now, out)
 
-    def _take_commitment(self, j: int, digest: bytes, data: bytes) -> None:
-        if len(data) != 32:
-            raise Malformed("a commitment has 32 bytes")
-        said = hashlib.sha256(framed(digest, data)).digest() if digest != self._union.digest else data
-        if self._committed.setdefault(j, said) != said:
-            raise WrongSender("a client confirms the list of row IDs twice, and not the same way")
-
-    def _take_words(self, j: int, digest: bytes, data: bytes) -> None:
-        words = parcels.to_words(data)
-        if len(words) != confirming.LAYOUT.words:
-            raise Malformed(f"a confirmation has {confirming.LAYOUT.words} words, not {len(words)}")
-        confirming.LAYOUT.check(words, 0)
-        said = confirming.commitment(j, self.session, digest, words)
-        said = hashlib.sha256(framed(digest, said)).digest() if digest != self._union.digest else said
-        if self._committed.setdefault(j, said) != said:
-            raise WrongSender("a client confirms the list of row IDs in another way than it has committed itself to")
-        self._given[j] = words if digest == self._union.digest else words[:0]
-
     def _advance(self, now: float, out: Effects) -> ClientPhase | None:
-        if self._disputed is not None or self._missing():
+        vows = self._vows
+        if self._disputed is not None or vows.missing:
             return None
-        if not self._revealed:
+        if not vows.revealed:
             return self._note_commitments(now, out)
-        agreed = all(len(words) for words in self._given.values())
-        given = [self._given[j] for j in range(self._clients)]
-        if not agreed or not confirming.agree(self._union.total, given) or not self._union.complete:
+        if not vows.agreed or not confirming.agree(self._union.total, vows.given) or not self._union.complete:
             return self._break_off(now, out)
         desk = self.desk
         desk.keep_past(replace(desk.past, confirmed=self._union.digest.hex()), out)
         return begin_sharing(desk, now, self.met, self)
 
     def _note_commitments(self, now: float, out: Effects) -> ClientPhase | None:
-        """Everybody's commitment is here. Once an earlier process of ours has opened its own, others may have seen it, so the
-        commitments must be those that it had."""
-        desk = self.desk
-        found = hashlib.sha256(framed(*(self._committed[j] for j in range(self._clients)))).hexdigest()
+        desk, found = self.desk, self._vows.committed
         if desk.past.committed not in ("", found):
             return self._break_off(now, out)
         desk.keep_past(replace(desk.past, committed=found), out)
-        self._revealed = True
-        for name in self._others():
-            self._tell(name, now)
+        self._vows.reveal(now)
         return self._advance(now, out)
 
     def _break_off(self, now: float, out: Effects) -> ClientPhase | None:
@@ -247,9 +189,6 @@ class Confirming(Seated):
     @property
     def parting(self) -> bool:
         return self._disputed is not None
-
-    def _missing(self) -> list[int]:
-        return [j for j in range(self._clients) if j not in (self._given if self._revealed else self._committed)]
 
     def told(self, event: messages.Event, now: float, out: Effects) -> ClientPhase | None:
         if self._disputed is not None and isinstance(event, messages.Failed):
@@ -268,7 +207,7 @@ class Confirming(Seated):
         return None
 
     def missing(self) -> tuple[str, ...]:
-        return self.names(self._missing())
+        return self.names(self._vows.missing)
 
     @property
     def union(self) -> UnionStages:

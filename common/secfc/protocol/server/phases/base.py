@@ -156,6 +156,10 @@ class Begun(JobPhase):
             case messages.Agreed():
                 self._check_agreement(sender, report)
                 return None
+            case messages.Scaled() if report.digest == self.job.scale:  # again, after a lost connection
+                self.job.members[sender].scaled = report.digest
+                self.job.touch()
+                return None
             case messages.Held() if self.takes_held:
                 self._take_held(sender, report, out)
                 return self.connected(now, out)
@@ -166,6 +170,8 @@ class Begun(JobPhase):
         """A client holds a share of every row. Raises unless they are those of this job and the coin is the promised one."""
         met, member = self.job.meet(), self.job.members[sender]
         names = [one.share_set for one in met.introductions]
+        if self.job.scale:
+            names = messages.scaled_sets(names, self.job.scale)
         if self.union is not None:
             names = self.union.held(names)
         if report.share_sets_digest != messages.holdings(met.session, names):

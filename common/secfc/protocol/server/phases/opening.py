@@ -1,4 +1,4 @@
-"""From nobody to shares that fit together: JOINING, AGREEING, UNION, SHARING and CHECKING."""
+"""From nobody to shares that fit together: JOINING, AGREEING, SCALING, UNION, SHARING and CHECKING."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ from secfc.protocol.server.phases.rounds import RoundsPhase
 from secfc.protocol.server.sums import Parts
 from secfc.protocol.server.unionsums import UnionSums
 from secfc.protocol.transfer import Sink
+
+DIFFERENT_SCALES = (
+    "the clients have added up different sums for the scale, so one of them does not keep to the protocol; no rows were"
+    " shared; start a new job (secfc-server --new)"
+)
 
 
 class Joining(JobPhase):
@@ -54,7 +59,9 @@ class Joining(JobPhase):
 
     def _met(self, met: Met, now: float) -> JobPhase:
         k = max(self.job.federation.job.ks)
-        if not self.job.plan.private and self.rows < k:
+        if self.job.plan.frozen and not self.rows:
+            return self.fail(JobFailed("no client brings a row, so there is nothing to assign"), now)
+        if not self.job.plan.private and not self.job.plan.frozen and self.rows < k:
             return self.fail(JobFailed(f"{self.rows} rows in all cannot make k = {k} clusters"), now)
         self.met = met
         return Agreeing(self.job, now, self)
@@ -88,14 +95,49 @@ class Agreeing(JobPhase):
     def _if_agreed(self, now: float) -> JobPhase | None:
         if not all(member.agreed for member in self.job.members.values()):
             return None
-        following = Union if self.job.plan.private else Sharing
-        return following(self.job, now, self)
+        return (Scaling if self.job.federation.job.standard else aligned(self.job))(self.job, now, self)
 
     def missing(self) -> tuple[str, ...]:
         return tuple(name for name, member in self.job.members.items() if member.agreed is None)
 
     def tick(self, now: float, out: Effects) -> JobPhase | None:
         return self._overdue(self.job.deadlines.join, "have not signed the session", now)
+
+
+def aligned(job: ServerJob) -> type[Union | Sharing]:
+    """What follows when rows are ready to be shared."""
+    return Union if job.plan.private else Sharing
+
+
+class Scaling(Begun):
+    """The clients add up counts, sums and squares among themselves, and say that they have the same. We see none of them."""
+
+    phase = Phase.SCALING
+    takes_held = False
+
+    def begin(self, now: float, out: Effects) -> JobPhase | None:
+        """A job that goes on may be through."""
+        return aligned(self.job)(self.job, now, self) if self.job.scale else None
+
+    def reported(self, sender: str, report: messages.Report, now: float, out: Effects) -> JobPhase | None:
+        if not isinstance(report, messages.Scaled):
+            return super().reported(sender, report, now, out)
+        self.job.members[sender].scaled = report.digest
+        self.job.touch()
+        said = [member.scaled for member in self.job.members.values()]
+        if not all(said):
+            return None
+        if len(set(said)) > 1:
+            return self.fail(JobFailed(DIFFERENT_SCALES), now)
+        self.job.scale = report.digest
+        out.put("scale", report.digest)
+        return aligned(self.job)(self.job, now, self)
+
+    def missing(self) -> tuple[str, ...]:
+        return tuple(name for name, member in self.job.members.items() if not member.scaled)
+
+    def tick(self, now: float, out: Effects) -> JobPhase | None:
+        return self._overdue(self.job.deadlines.share, "have not added up everybody's sums for the scale", now)
 
 
 class Union(Begun):

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from secfc.agreement.clusters import Clusters, name_of
 from secfc.agreement.federation import SERVER
 from secfc.errors import JobFailed, Malformed, OutOfTurn, SecfcError
 from secfc.kmeans.fixedpoint import in_data_units
 from secfc.kmeans.lloyd import State
-from secfc.privacy import identifiers
+from secfc.privacy import identifiers, masks
 from secfc.privacy.centers import Centers, needed
 from secfc.privacy.gathering import Gathering
 from secfc.privacy.identifiers import Ids
@@ -53,7 +54,12 @@ class RoundsPhase(Begun):
         before_us = (job.starts - 1) * ATTEMPTS_PER_START
         self._session = met.session
         self._asking = self.asking = Asking(
-            job.plan, runs, session=met.session, attempts_before=before_us, leakage=told
+            job.plan,
+            runs,
+            session=met.session,
+            attempts_before=before_us,
+            leakage=told,
+            frozen=job.federation.job.source.encode(),
         )
         self._blamed: set[str] = set()  # members that others have replaced on the committee, for the current question
         self._disagreed = 0  # committees in a row that did not get one key
@@ -353,6 +359,15 @@ class Finished(Begun):
         if not self._centers.answered:
             raise JobFailed(f"centres were not opened: 0 of {needed(self.job.plan.code)} needed clients consent")
         return self._centers.opened_centers()
+
+    @property
+    def clusters(self) -> Clusters | None:
+        """What all clients have agreed to keep for later rows, if they have."""
+        if not self.job.keeps_clusters:
+            return None
+        digest, met = masks.assignment_digest(self.labels.astype("<i4").tobytes()), self.job.meet()
+        sizes = np.bincount(self.labels, minlength=self._asking.runs.all[self._asking.runs.chosen].clusters)
+        return Clusters.found(self.job.federation, self.job.plan, name_of(met.session, digest), sizes.tolist())
 
     def told(self) -> messages.Finished:
         run = self._asking.runs.chosen
