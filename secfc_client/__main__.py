@@ -11,44 +11,69 @@ from functools import partial
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from secfc import __version__, exits, logs
-from secfc.agreement import policy
+from secfc.agreement import allowing, policy
 from secfc.agreement.federation import LINK_KEY, SERVER, Federation
 from secfc.agreement.job import AUDIENCES, Job
 from secfc.agreement.policy import TO_NOBODY, Policy
 from secfc.coding import kernels
 from secfc.commands import options
-from secfc.errors import ConfigError, DataError, InvalidInput, NoSuchJob
-from secfc.kmeans.standard import Unscaled
+from secfc.errors import ConfigError, InvalidInput, NoSuchJob
 from secfc.lock import Lock
 from secfc.logs import say
 from secfc.pki import kit
+from secfc.pki.kit import Kit
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.phases.base import Ended
+from secfc.protocol.jobs.node import KEEP_JOBS
 from secfc.protocol.messages import Phase
 from secfc.web import opening
 from secfc.web.door import Door
-from secfc_client import data, examine, keptclusters, naming, profile, report
-from secfc_client.datasets import preparation
+from secfc_client import data, keptclusters, profile, report
 from secfc_client.driver import ClientDriver
 from secfc_client.job import Files, SiteJob
+from secfc_client.offering import Offering, datasets
+from secfc_client.preparing import prepared, table_of
+from secfc_client.standing import JOBS, StandingNode
 from secfc_client.store import Store
 from secfc_client.view import SiteView
 
 log = logging.getLogger("secfc.client")
+_GIVEN = ParameterSource.COMMANDLINE
+_OF_NODES = (  # options that make sense with --dataset
+    *("kit_path", "dataset_files", "out", "id_columns", "keep_jobs", "policy_path", "require_policy"),
+    *("state", "bind", "wait", "log_format", "quiet"),
+)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @options.path("--kit", "kit_path", required=True, help="This client's kit folder.")
 @options.path("--data", "data_path", help="Rows: CSV, Parquet or Arrow. Not for a helper, which holds no column.")
-@options.path("--out", help="Where to write the rows with their cluster. Not for a helper.")
+@click.option(
+    "--dataset",
+    "dataset_files",
+    metavar="NAME=FILE",
+    multiple=True,
+    help="Stay, and offer these rows to submitted jobs under this name. May be repeated.",
+)
+@options.path("--out", help="Where to write the rows with their cluster; with --dataset a folder, by default KIT/jobs.")
 @click.option(
     "--id",
-    "id_column",
+    "id_columns",
+    metavar="[NAME=]COLUMN",
+    multiple=True,
     envvar="SECFC_ID",
     show_envvar=True,
-    help="Column that names rows: kept in the output, not clustered, never sent as it is.",
+    help="Column that names rows (of that dataset): kept in the output, not clustered, never sent as it is.",
+)
+@click.option(
+    "--keep-jobs",
+    default=KEEP_JOBS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="With --dataset: submitted jobs whose labels are kept; older ones are removed.",
 )
 @options.path(
     "--centers",
@@ -103,13 +128,15 @@ log = logging.getLogger("secfc.client")
 def command(
     kit_path: Path,
     data_path: Path | None,
+    dataset_files: tuple[str, ...],
     out: Path | None,
     centers_path: Path | None,
     profile_path: Path | None,
     report_path: Path | None,
     no_report: bool,
     open_centers: str | None,
-    id_column: str | None,
+    id_columns: tuple[str, ...],
+    keep_jobs: int,
     features: str | None,
     policy_path: Path | None,
     require_policy: bool,
@@ -127,49 +154,44 @@ def command(
     log_format: str,
     quiet: bool,
 ) -> int:
-    """Take part in one clustering job with the rows of --data, and write them with their cluster to --out. Rows leave
-    this machine only as shares, from which any t clients learn nothing. With sealed uploads, the default, the server and one
-    committee member together can compute the rows; with masked and open ones the server alone can (docs/privacy.md).
-    Exit codes: 0 done, 2 wrong usage, configuration or data, 3 the server could not be reached or a disk was full, 4
-    the job failed, 130 or 143 stopped by a signal."""
+    """Take part in one clustering job with the rows of --data, and write them with their cluster to --out; or, with
+    --dataset, stay and take part in jobs that are submitted and that this site allows (docs/operations.md, "Jobs"). Rows
+    leave this machine only as shares, from which any t clients learn nothing. With sealed uploads, the default, the server
+    and one committee member together can compute the rows; with masked and open ones the server alone can
+    (docs/privacy.md). Exit codes: 0 done, 2 wrong usage, configuration or data, 3 the server could not be reached or a disk
+    was full, 4 the job failed, 130 or 143 stopped by a signal."""
     logs.configure(log_format, quiet)
     loaded = kit.load(kit_path)
-    if loaded.party_name == SERVER:
-        raise ConfigError(f"{kit_path} is the server's kit; secfc-client needs a client's")
+    if loaded.party_name not in loaded.federation.roster:
+        whose = "the server" if loaded.party_name == SERVER else loaded.party_name
+        raise ConfigError(f"{kit_path} is {whose}'s kit; secfc-client needs a client's")
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
+    if dataset_files:
+        rules = _rules(kit_path, policy_path, require_policy, None)
+        allowed = allowing.of_kit(kit_path, policy_path)
+        offering = Offering(loaded.federation, datasets(dataset_files, id_columns), rules, allowed)
+        return _stay(loaded, offering, state or kit_path / "state", out or kit_path / JOBS, keep_jobs, bind, wait)
     loaded, made, kept = keptclusters.prepared(loaded, state or kit_path / "state", assign_from)
     federation, name = loaded.federation, loaded.party_name
     rules = _rules(kit_path, policy_path, require_policy, open_centers)
     policy.check(rules, federation)
     paths = data_path, out, centers_path, profile_path, report_path
     files = None if _only_helps(federation, name, paths) else _files(federation.job, no_report, *paths)
-    own = federation.job.of(name)
-    table = data.none() if files is None else _load(files, own, id_column, features)
+    table = data.none() if files is None else _load(files, federation, name, _only(id_columns), features)
     if kept is not None:
         keptclusters.check_features(kept, table.feature_names)
-    rows = data.rows_for(table, own)
-    if not isinstance(rows, Unscaled):
-        rows = preparation.widened(federation.job, name, rows)
-    if len(table) > federation.job.max_rows:
-        raise DataError(
-            f"{data_path}: {len(table)} rows exceed max_rows = {federation.job.max_rows} of federation.toml"
-        )
+    ready = prepared(table, data_path, federation, name, link_key or kit_path / LINK_KEY)
+    if files is not None and len(table) < rules.least_rows:
+        raise ConfigError(f"{policy.FILE}: least_rows = {rules.least_rows}, and {data_path} has {len(table)}")
     loaded.pins.remember(state or kit_path / "state")
-    values = preparation.scaled(own, table.features)
-    for warning in examine.warnings(values, table.feature_names, federation.job.precision, federation.uploads):
-        say(log, warning, level=logging.WARNING)
     store = Store(state or kit_path / "state")
     if (write_ids or publish_ids) and not made.private:
         raise InvalidInput('rows have IDs only where membership = "private"; leave out --write-ids and --publish-ids')
     if publish_ids and federation.holders:
         raise InvalidInput("every holder has every row, so there is nothing to publish; leave out --publish-ids")
-    linked = federation.job.ids == "linked" and files is not None
-    ids = naming.linked_ids(table, link_key or kit_path / LINK_KEY) if linked else None
-
-    if bind and not federation.dialled(name):
-        raise InvalidInput("nobody dials this client (it has no address, or relay is only); leave out --bind")
-    address = (bind or federation.client(name).bind) if federation.dialled(name) else ""
+    address = _address(loaded, bind)
+    rows, ids = ready.rows, ready.ids
     job = SiteJob(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids, all_k, kept)
     if again and (new or publish_ids):
         raise InvalidInput("--again only writes the labels again; leave out --new and --publish-ids")
@@ -183,6 +205,41 @@ def command(
         kernels.warm()
         door = opening.prepared(web, loaded, store.folder)
         return asyncio.run(_run(job, address, new, (log_format, quiet), door))
+
+
+def _only(columns: tuple[str, ...]) -> str | None:
+    if len(columns) > 1:
+        raise InvalidInput("--id is given twice; name one column")
+    return columns[0] if columns else None
+
+
+def _address(loaded: Kit, bind: str | None) -> str:
+    """Where this client listens; empty if nobody dials it."""
+    federation = loaded.federation
+    if bind and not federation.dialled(loaded.party_name):
+        raise InvalidInput("nobody dials this client (it has no address, or relay is only); leave out --bind")
+    return (bind or federation.client(loaded.party_name).bind) if federation.dialled(loaded.party_name) else ""
+
+
+def _stay(
+    loaded: Kit, offering: Offering, state: Path, out: Path, keep_jobs: int, bind: str | None, wait: float
+) -> int:
+    context = click.get_current_context()
+    given = [one for one in context.command.params if context.get_parameter_source(str(one.name)) is _GIVEN]
+    if wrong := [one.opts[0] for one in given if one.name not in _OF_NODES]:
+        raise InvalidInput(f"{wrong[0]} is about one job, and --dataset stays for many; leave one of them out")
+    if not loaded.federation.stays:
+        raise ConfigError(
+            "federation.toml has a [job] table: it is a federation for that one job; give --data and --out instead of"
+            " --dataset, or remove the table at all parties"
+        )
+    address = _address(loaded, bind)
+    loaded.pins.remember(state)
+    with Lock(state, "secfc-client"):
+        kernels.warm()
+        code = asyncio.run(StandingNode(loaded, offering, state, out, keep_jobs, wait).run(address))
+    logs.last_words("stopped; start the same command again to go on", code=code, error=False)
+    return code
 
 
 def _rules(kit_path: Path, chosen: Path | None, required: bool, open_centers: str | None) -> Policy:
@@ -238,12 +295,9 @@ def _files(
     return Files(rows, out, target, about, told)
 
 
-def _load(files: Files, job: Job, id_column: str | None, features: str | None) -> data.Table:
-    table = data.of_job(files.rows, job, id_column, features)
+def _load(files: Files, federation: Federation, name: str, id_column: str | None, features: str | None) -> data.Table:
+    table = table_of(files.rows, federation, name, id_column, features)
     data.preflight_output(files.labels, table)
-    if table.dropped:
-        say(log, "rows with missing values take no part", level=logging.WARNING, rows=table.dropped, of=len(table.rows))
-    say(log, "features", columns=table.feature_names)  # to be compared, should another site's differ
     return table
 
 

@@ -110,6 +110,11 @@ class Account:
             self._kept = entry
 
 
+def dataset_key(name: str) -> str:
+    """Names a dataset of a node: whatever rows and features of it a job is about, it counts for this entry too."""
+    return hashlib.sha256(framed(b"secfc/v1/budget-dataset", name.encode())).hexdigest()
+
+
 def _seal(entries: Mapping[str, Mapping[str, Any]]) -> str:
     """Tells a whole file from a damaged one."""
     lines = (json.dumps([key, fields], sort_keys=True).encode() for key, fields in sorted(entries.items()))

@@ -14,7 +14,7 @@ from secfc.errors import SecfcError, Unavailable
 from secfc.logs import say
 from secfc.net import rpc
 from secfc.net.driver import Disk, Driver
-from secfc.net.exchange import Exchange
+from secfc.net.exchange import CurrentExchange, Exchange
 from secfc.net.link import Link
 from secfc.net.relay import RelayLink
 from secfc.net.routes import Routes
@@ -30,10 +30,25 @@ from secfc.v1 import secfc_pb2_grpc as grpc_stubs
 log = logging.getLogger("secfc.client")
 
 
-class ClientDriver:
-    """Takes one participant through one job. Without `bind` it does not listen."""
+async def listen(kit: Kit, bind: str, exchange: Exchange | CurrentExchange) -> aio.Server:
+    """A port for the other clients, which deliver to us there."""
+    listener = rpc.server(kit)
+    grpc_stubs.add_ExchangeServicer_to_server(exchange, listener)
+    checks = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(checks, listener)
+    rpc.listen(listener, kit, bind)
+    await listener.start()
+    await checks.set("", health_pb2.HealthCheckResponse.SERVING)
+    return listener
 
-    def __init__(self, kit: Kit, participant: Participant, disk: Disk, bind: str) -> None:
+
+class ClientDriver:
+    """Takes one participant through one job. Without `bind` it does not listen; a node that stays has a port of its own, and
+    gives its `port`."""
+
+    def __init__(
+        self, kit: Kit, participant: Participant, disk: Disk, bind: str, port: CurrentExchange | None = None
+    ) -> None:
         self._kit, self._participant, self._bind = kit, participant, bind
         self._link = Link(kit)
         self._over = asyncio.Event()
@@ -41,12 +56,15 @@ class ClientDriver:
         self._relay = RelayLink(kit.party_name, self._link.server, participant, driver.take, driver.spawn)
         self._routes = Routes(kit.federation, self._link, self._relay)
         self._following: asyncio.Task[Any] | None = None
+        self._port = port
 
     async def run(self, stopped: asyncio.Future[int]) -> Ended:
         """Until the job is over for us, or `stopped` says that this process is to end. Raises what our own machine lacks."""
         listener = await self._listen() if self._bind else None
         rows, roster = len(self._participant.site.rows), self._kit.pins.describe()
-        if listener is None:
+        if self._port is not None:
+            self._port.now = Exchange(self._participant, self._driver, self._kit.federation.name)
+        elif listener is None:
             say(log, "dialling out only", rows=rows, roster=roster)
         else:
             say(log, "listening", bind=self._bind, rows=rows, roster=roster)
@@ -59,22 +77,15 @@ class ClientDriver:
             return await self._until_over(stopped)
         finally:
             ticking.cancel()
+            if self._port is not None:
+                self._port.now = None
             self._driver.end()
             if listener is not None:
                 await listener.stop(grace=1.0)
             await self._link.close()
 
     async def _listen(self) -> aio.Server:
-        """For the other clients, which deliver to us here."""
-        listener = rpc.server(self._kit)
-        exchange = Exchange(self._participant, self._driver, self._kit.federation.name)
-        grpc_stubs.add_ExchangeServicer_to_server(exchange, listener)
-        checks = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(checks, listener)
-        rpc.listen(listener, self._kit, self._bind)
-        await listener.start()
-        await checks.set("", health_pb2.HealthCheckResponse.SERVING)
-        return listener
+        return await listen(self._kit, self._bind, Exchange(self._participant, self._driver, self._kit.federation.name))
 
     async def _until_over(self, stopped: asyncio.Future[int]) -> Ended:
         while True:

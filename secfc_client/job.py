@@ -68,6 +68,8 @@ class SiteJob:
     publish_ids: bool
     all_k: bool = False  # write the labels of every k
     clusters: KeptClusters | None = None  # those that rows are only assigned to, if they are an earlier job's
+    dataset: str = ""  # of a node, that the rows come from
+    counted: Path | None = None  # where what the rows have given away is kept, if not in the state folder of the job
 
     @property
     def keeps_shares(self) -> bool:
@@ -114,16 +116,23 @@ class SiteJob:
         """Names our rows in the budget."""
         return budget.key_of(self.table.feature_names, self.table.features)
 
+    @property
+    def _counts(self) -> Path:
+        return self.counted or self.store.folder
+
     def _accounts(self) -> list[budget.Account]:
-        """Of our rows, and if they are assigned to clusters of other rows of ours, of those."""
+        """Of our rows, of the dataset that they come from, and if they are assigned to clusters of other rows of ours, of
+        those."""
         file = self.files.rows.name if self.files is not None else ""
         entry = budget.Entry(0, "", len(self.table), len(self.table.feature_names), file)
         entries = {self.account: entry}
+        if self.dataset:
+            entries[budget.dataset_key(self.dataset)] = replace(entry, file=f"dataset {self.dataset}")
         if self.clusters is not None:
             gone = f"clusters {self.clusters.public.name}"  # should a person have removed the entry
             older = replace(entry, rows=0, file=gone)
-            entries = {self.clusters.rows: budget.read(self.store.folder).get(self.clusters.rows, older)} | entries
-        return [budget.Account(self.store.folder, key, new) for key, new in entries.items()]
+            entries = {self.clusters.rows: budget.read(self._counts).get(self.clusters.rows, older)} | entries
+        return [budget.Account(self._counts, key, new) for key, new in entries.items()]
 
     def _only_goodbye_left(self, kept: dict[str, bytes]) -> tuple[bytes, Ids | None] | None:
         """An earlier process wrote the labels: whether all that is left is to tell the server so, and publish IDs. Labels
@@ -158,7 +167,7 @@ class SiteJob:
             self._report(files.report, table, kept)
 
     def _report(self, path: Path, table: Table, kept: KeptLabels) -> None:
-        given = budget.read(self.store.folder).get(self.account)
+        given = budget.read(self._counts).get(self.account)
         text = report.report(self.kit.federation, self.kit.party_name, kept.session, table, kept.labels, given)
         report.write(path, text)
         say(log, "report written", file=path)

@@ -60,7 +60,9 @@ class Journal:
 
     def get(self, key: str) -> bytes | None:
         """One value."""
-        return self.kept().get(key)
+        with self._translated():
+            found = self._database.execute("SELECT value FROM kept WHERE key = ?", (key,)).fetchone()
+            return None if found is None else _opened(found[0])
 
     def put(self, keep: Sequence[Put | Drop]) -> None:
         """One transaction, on disk when this returns."""

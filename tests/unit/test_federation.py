@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from secfc.agreement import federation as federations
-from secfc.agreement import job, toml
+from secfc.agreement import job, plan, submission, toml
 from secfc.agreement.federation import Federation, Party
 from secfc.agreement.job import Job
 from secfc.errors import ConfigError
@@ -241,7 +241,16 @@ def test_toml_errors_are_one_line() -> None:
 
 def test_a_file_without_a_job() -> None:
     head, _, tail = GOOD.partition("[job]")
-    assert "job: is missing" in refused(head + tail[tail.index("[server]") :])
+    stays = parse(head + tail[tail.index("[server]") :])
+    assert stays.stays
+    assert stays.agreed() == stays.digest() == parse(GOOD).digest()
+    assert parse(federations.dumps(stays)) == stays
+    assert not parse(GOOD).stays
+    assert stays != parse(GOOD)
+    with pytest.raises(ConfigError, match=r"no \[job\] table: it is a federation that stays"):
+        plan.of(stays)
+    with pytest.raises(ConfigError, match=r"no \[job\] table"):
+        stays.job.digest()
     assert "must be a table, [job], not 3" in refused("job = 3\n" + head + tail[tail.index("[server]") :])
 
 
@@ -331,12 +340,18 @@ def test_load(tmp_path: Path) -> None:
 
 
 def test_a_job_in_a_file_of_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "job.toml"
-    path.write_text(GOOD.partition("[job]")[2].partition("[server]")[0])
-    assert job.load(path) == parse(GOOD).job
-    path.write_text("k = 0")
+    path, keys = tmp_path / "job.toml", GOOD.partition("[job]")[2].partition("[server]")[0]
+    path.write_text('dataset = "patients"\n' + keys)
+    assert submission.load(path) == submission.Wanted(parse(GOOD).job, "patients")
+    path.write_text('dataset = "patients"\nk = 0')
     with pytest.raises(ConfigError, match=r"job\.toml: features: is missing"):
-        job.load(path)
+        submission.load(path)
+    path.write_text(keys)
+    with pytest.raises(ConfigError, match=r"job\.toml: dataset: is missing"):
+        submission.load(path)
+    path.write_text('version = 2\nmethod = "of the future"')
+    with pytest.raises(ConfigError, match=r"job\.toml: version = 2 is for a newer SecFC"):
+        submission.load(path)
 
 
 def test_identity() -> None:

@@ -4,6 +4,9 @@
 computed stands in its [job] table and is `Federation.job`. Every party has the same file, and compares
 `Federation.agreed()` when it joins, so nobody computes with other parties or parameters than the rest. Whether the
 parameters fit together *mathematically* is the plan's business.
+
+A federation that stays has no [job] table: jobs are submitted to it (`submission`), and `Federation.running` is the
+federation of one of them.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from functools import cached_property
 from pathlib import Path
 
 from secfc.agreement import job, toml
-from secfc.agreement.job import Job
+from secfc.agreement.job import NO_JOB, Job
 from secfc.agreement.toml import first_repeated, show
 from secfc.agreement.uploads import UPLOADS
 from secfc.errors import ConfigError
@@ -73,8 +76,21 @@ class Federation:
     uploads: str
     server: Party
     clients: tuple[Party, ...]
-    job: Job
+    job: Job  # NO_JOB of a federation that stays
     relay: str = "never"
+    submission: bytes = b""  # digest of the signed job that this federation runs, if it was submitted; not in the file
+
+    @property
+    def stays(self) -> bool:
+        """Whether the file has no [job] table, because jobs are submitted."""
+        return self.job is NO_JOB
+
+    def running(self, one: Job, sites: tuple[str, ...], submission: bytes) -> Federation:
+        """The federation of one submitted job: with that job, and with those sites only."""
+        clients = tuple(client for client in self.clients if client.name in sites)
+        federation = dataclasses.replace(self, job=one, clients=clients, submission=submission)
+        _check_choice(federation, "the job: ")
+        return federation
 
     @property
     def n(self) -> int:
@@ -113,20 +129,25 @@ class Federation:
     def digest(self) -> bytes:
         """SHA-256 of who takes part and under which guarantees, without the job: spacing, comments and key order do not
         matter, client order does."""
-        fields = dataclasses.asdict(self)
-        del fields["job"]
+        fields = _plain(self)
         if self.relay == "never":  # as before there was a choice: jobs and kits of then go on
             del fields["relay"]
         canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("ascii")).digest()
 
     def agreed(self) -> bytes:
-        """SHA-256 of all that the parties agree on, the federation and the job: what they compare, sign and keep."""
+        """SHA-256 of all that the parties agree on, the federation and the job: what they compare, sign and keep. Of a
+        submitted job also who submitted it and when: two submissions of the same parameters are two jobs."""
         return self._agreed
 
     @cached_property
     def _agreed(self) -> bytes:
-        return agreed(self.digest(), self.job.digest())
+        if self.stays:
+            return self.digest()
+        both = agreed(self.digest(), self.job.digest())
+        return (
+            hashlib.sha256(framed(b"secfc/v1/submitted", both, self.submission)).digest() if self.submission else both
+        )
 
 
 def agreed(federation: bytes, job: bytes) -> bytes:
@@ -155,25 +176,42 @@ def parse(text: str, where: str) -> Federation:
         dropouts=top.integer("dropouts", 0, default=0),
         liars=top.integer("liars", 0, default=0),
         uploads=top.choice("uploads", UPLOADS),
-        job=job.parse(top.table("job"), where, "[job] "),
+        job=job.parse(top.table("job"), where, "[job] ") if "job" in raw else NO_JOB,
         server=_party(toml.Table(top.table("server"), where, "[server] ", _SERVER_KEYS), SERVER),
         clients=(clients := _clients(top)),
         relay=_relay(top, clients),
     )
     _check_distinct((federation.server, *federation.clients), where)
-    _check_holders(federation, where)
+    if not federation.stays:
+        _check_choice(federation, f"{where}: [job] ")
+        _check_holders(federation, where)
+    return federation
+
+
+def _check_choice(federation: Federation, place: str) -> None:
     if federation.uploads == "sealed" and federation.job.choose != CHOICES[0]:
         raise ConfigError(
-            f'{where}: [job] choose = "{federation.job.choose}" needs distances, which the server does not get with sealed'
+            f'{place}choose = "{federation.job.choose}" needs distances, which the server does not get with sealed'
             ' uploads; leave choose out and compare the inertia of every k, or use uploads = "masked"'
         )
-    return federation
+
+
+def _plain(federation: Federation) -> dict[str, object]:
+    """All that the file says besides the job."""
+    fields = {one.name: getattr(federation, one.name) for one in dataclasses.fields(federation)}
+    del fields["job"], fields["submission"]
+    parties = {
+        "server": dataclasses.asdict(federation.server),
+        "clients": list(map(dataclasses.asdict, federation.clients)),
+    }
+    return fields | parties
 
 
 def dumps(federation: Federation) -> str:
     """TOML text that `parse` reads back as an equal value."""
-    lines = toml.lines(dataclasses.asdict(federation), _OWN_KEYS)
-    lines += ["", "[job]", *job.dumps(federation.job).splitlines()]
+    lines = toml.lines(_plain(federation), _OWN_KEYS)
+    if not federation.stays:
+        lines += ["", "[job]", *job.dumps(federation.job).splitlines()]
     lines += ["", "[server]", *toml.lines(dataclasses.asdict(federation.server), _SERVER_KEYS)]
     for client in federation.clients:
         fields = dataclasses.asdict(client)

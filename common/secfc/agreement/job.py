@@ -1,7 +1,8 @@
 """The job: what a federation computes. Who takes part, and under which guarantees, is `federation`'s.
 
-A job comes from the [job] table of `federation.toml`, or from a file of its own with the same keys. It becomes one frozen
-`Job`, validated once, here. `Job.digest()` is part of what all parties compare when they join (`Federation.agreed()`).
+A job comes from the [job] table of `federation.toml`, or is submitted in a file of its own with the same keys
+(`submission`). It becomes one frozen `Job`, validated once, here. `Job.digest()` is part of what all parties compare when
+they join (`Federation.agreed()`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from secfc.agreement import features as agreements
 from secfc.agreement import toml
@@ -60,7 +60,7 @@ _CLUSTERS_NAME = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Job:
-    """What is computed. Made by `parse` or `load`, which validate; names and defaults are the file's."""
+    """What is computed. Made by `parse`, which validates; names and defaults are the file's."""
 
     k: int  # the first of the file's
     features: int  # columns that are clustered
@@ -162,9 +162,30 @@ class Job:
         return hashlib.sha256(canonical.encode("ascii")).digest()
 
 
-def load(path: str | Path) -> Job:
-    """Read and validate a job file."""
-    return parse(toml.read_text(path), str(path))
+class _NoJob(Job):
+    """Stands for the job of a federation that has none: whoever asks what it computes hears why nobody can tell."""
+
+    __slots__ = ()
+
+    def __getattribute__(self, name: str) -> object:
+        if not name.startswith("__"):
+            raise ConfigError(
+                "federation.toml has no [job] table: it is a federation that stays, to which jobs are submitted; submit one"
+                " with secfc submit, or add the table to run one job"
+            )
+        return super().__getattribute__(name)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return "no job"
+
+
+NO_JOB: Job = object.__new__(_NoJob)
 
 
 def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Job:

@@ -35,6 +35,8 @@ class Policy:
     centers_smallest: int = SMALLEST  # rows of a cluster, beside those of the t sites with most, to open its centre
     committee: tuple[str, ...] = ()  # who may compare in sealed rounds; nobody named: anybody
     keep_shares: bool = False  # whether what we hold may serve another job
+    least_rows: int = 1  # that this site brings
+    least_rows_in_all: int = 1  # that all clients together bring
     scales: tuple[str, ...] = SCALES  # how columns may be scaled
     keep_clusters: bool = False  # whether shares of the final clusters' sums may be kept, to assign rows later
 
@@ -45,6 +47,7 @@ class Policy:
 
 
 KEYS = tuple(one.name for one in fields(Policy))
+ALLOWING = ("allow", "pending_hours")  # in the same file, about submitted jobs: `allowing` reads them
 
 
 def load(path: Path) -> Policy:
@@ -74,7 +77,7 @@ def parse(text: str, where: str) -> Policy:
     raw = toml.read_toml(text, where)
     if "max_rounds" in raw:  # its name before; a job's max_rounds counts something else
         raise ConfigError(f"{where}: max_rounds is now called max_requests, as it counts requests; rename it")
-    table = toml.Table(raw, where, "", KEYS)
+    table = toml.Table(raw, where, "", (*KEYS, *ALLOWING))
     return Policy(
         least_privacy=table.integer("least_privacy", 0, default=Policy.least_privacy),
         uploads=_some(table, "uploads", UPLOADS),
@@ -87,6 +90,8 @@ def parse(text: str, where: str) -> Policy:
         centers_smallest=table.integer("centers_smallest", 1, default=Policy.centers_smallest),
         committee=table.strings("committee") if "committee" in raw else (),
         keep_shares=table.flag("keep_shares", Policy.keep_shares),
+        least_rows=table.integer("least_rows", 1, default=Policy.least_rows),
+        least_rows_in_all=table.integer("least_rows_in_all", 1, default=Policy.least_rows_in_all),
         keep_clusters=table.flag("keep_clusters", Policy.keep_clusters),
     )
 

@@ -15,9 +15,10 @@ from secfc.pki import enrolment, kit
 @click.command("enroll")
 @options.federation
 @click.option("--as", "name", required=True, metavar="NAME", help='Which party you are: a client\'s name, or "server".')
+@options.role("Ask for the right to submit jobs; NAME need not be in FEDERATION.TOML then.")
 @options.new_folder("New or empty folder: your kit.")
 @options.as_json()
-def command(federation_file: Path, name: str, out: Path, as_json: bool) -> None:
+def command(federation_file: Path, name: str, role: str | None, out: Path, as_json: bool) -> None:
     """Make a key that never leaves this machine, and a request (DIR/request.pem) that holds no secret.
 
     Send the request to whoever keeps the federation's authority, and tell them its fingerprint over a channel on which
@@ -27,8 +28,9 @@ def command(federation_file: Path, name: str, out: Path, as_json: bool) -> None:
     \b
     Example:
       secfc enroll federation.toml --as hospital-a --out kit
+      secfc enroll federation.toml --as analyst --role submitter --out kit
     """
-    request = enrolment.enrol(federations.load(federation_file), name, out)
+    request = enrolment.enrol(federations.load(federation_file), name, out, submits=role is not None)
     path = out / kit.REQUEST
     if as_json:
         click.echo(json.dumps({"party": name, "request": str(path), "fingerprint": request.fingerprint}))

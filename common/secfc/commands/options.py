@@ -12,6 +12,7 @@ import click
 from secfc import logs
 from secfc.errors import InvalidInput
 from secfc.pki.provision import MAX_DAYS
+from secfc.pki.roles import SUBMITTER
 
 Function = TypeVar("Function", bound=Callable[..., object])
 PATH = click.Path(readable=False, path_type=Path)  # whoever opens it says what is wrong
@@ -43,6 +44,11 @@ def new_folder(what: str = "New or empty folder.") -> Callable[[Function], Funct
 def days(what: str) -> Callable[[Function], Function]:
     """`--days N`, how long certificates last."""
     return click.option("--days", default=365, show_default=True, type=click.IntRange(1, MAX_DAYS), help=what)
+
+
+def role(what: str) -> Callable[[Function], Function]:
+    """`--role submitter`."""
+    return click.option("--role", type=click.Choice([SUBMITTER]), help=what)
 
 
 def timeout(what: str, seconds: float) -> Callable[[Function], Function]:

@@ -13,6 +13,8 @@ from secfc.agreement import federation as federations
 from secfc.agreement.federation import Federation
 from secfc.agreement.uploads import DEFAULT, MEANING
 from secfc.commands import options, passphrases
+from secfc.errors import InvalidInput
+from secfc.pki import roles
 from secfc.pki.provision import Provisioned, provision, subject_names
 
 
@@ -20,6 +22,13 @@ from secfc.pki.provision import Provisioned, provision, subject_names
 @options.federation
 @options.new_folder()
 @options.days("How long the parties' certificates last.")
+@click.option(
+    "--submitter",
+    "submitters",
+    metavar="NAME",
+    multiple=True,
+    help="Who may submit jobs: a client, or somebody besides, who gets a kit too. May be repeated.",
+)
 @click.option("--ca-only", is_flag=True, help="Only the authority: parties make their keys with `secfc enroll`.")
 @passphrases.option
 @click.option("--no-passphrase", is_flag=True, help="Leave ca.key unencrypted: whoever copies it can use it.")
@@ -28,6 +37,7 @@ def command(
     federation_file: Path,
     out: Path,
     days: int,
+    submitters: tuple[str, ...],
     ca_only: bool,
     passphrase_file: Path | None,
     no_passphrase: bool,
@@ -49,7 +59,13 @@ def command(
     """
     federation = federations.load(federation_file)
     passphrase = passphrases.of_new_key(passphrase_file, no_passphrase)
-    made = provision(federation, out, days=days, ca_only=ca_only, passphrase=passphrase)
+    if ca_only and submitters:
+        raise InvalidInput(
+            "with --ca-only nobody gets a kit; leave out --submitter, and grant the role with secfc sign"
+        )
+    made = provision(
+        federation, out, days=days, ca_only=ca_only, passphrase=passphrase, submitters=tuple(dict.fromkeys(submitters))
+    )
     if as_json:
         click.echo(json.dumps(_report(federation, made)))
     elif ca_only:
@@ -79,7 +95,8 @@ def _report(federation: Federation, made: Provisioned) -> dict[str, object]:
 
 
 def _names(federation: Federation, kit: Path) -> tuple[str, ...]:
-    return subject_names(federation.name, federation.party(kit.name))
+    submits = kit.name not in (federations.SERVER, *federation.roster)
+    return subject_names(federation.name, roles.party(federation, kit.name, submits=submits))
 
 
 def _show(federation: Federation, made: Provisioned) -> None:
@@ -97,6 +114,6 @@ def _show(federation: Federation, made: Provisioned) -> None:
         "  1. Copy each kit to its party's machine over a secure channel, and delete it here; it holds a key.\n"
         f"  2. Keep {made.ca} offline: whoever has ca.key can pretend to be anybody in this federation.\n"
         "  3. Start  secfc-server --kit DIR  and, on each client,\n"
-        "     secfc-client --kit DIR --data FILE --out FILE",
+        f"     secfc-client --kit DIR {'--dataset NAME=FILE' if federation.stays else '--data FILE --out FILE'}",
         soft_wrap=True,
     )

@@ -21,6 +21,7 @@ from secfc.pki.provision import authority_fingerprint
 @click.option(
     "--fingerprint", required=True, metavar="HEX", help="As the site told you; spaces and case do not matter."
 )
+@options.role("Grant the right to submit jobs, which the request must ask for.")
 @options.new_folder()
 @options.days("How long the certificate lasts.")
 @passphrases.option
@@ -30,6 +31,7 @@ def command(
     request_file: Path,
     ca: Path,
     fingerprint: str,
+    role: str | None,
     out: Path,
     days: int,
     passphrase_file: Path | None,
@@ -50,7 +52,9 @@ def command(
     federation = federations.load(federation_file)
     request = enrolment.read_request(certificates.read_pem(request_file), federation)
     authority = authorities.load(ca, federation.name, lambda: passphrases.of_key(passphrase_file))
-    certificate = enrolment.sign(authority, ca, federation, request, fingerprint, out, days=days)
+    certificate = enrolment.sign(
+        authority, ca, federation, request, fingerprint, out, days=days, submits=role is not None
+    )
     name, expires, spoken = (
         request.party.name,
         certificate.not_valid_after_utc,

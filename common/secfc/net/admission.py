@@ -39,9 +39,9 @@ class Admission(aio.ServerInterceptor):  # type: ignore[misc]
     """Lets calls through to their handlers while the caller's certificate is in force."""
 
     def __init__(
-        self, judge: Callable[[Any], Check], refusing: Callable[[Any], AbstractAsyncContextManager[None]]
+        self, judge: Callable[[Any, str], Check], refusing: Callable[[Any], AbstractAsyncContextManager[None]]
     ) -> None:
-        """`judge(context)` gives the check for a call's caller; `refusing(context)` answers what it raises."""
+        """`judge(context, method)` gives the check for a call's caller; `refusing(context)` answers what it raises."""
         self._judge, self._refusing = judge, refusing
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
@@ -50,16 +50,16 @@ class Admission(aio.ServerInterceptor):  # type: ignore[misc]
             return None
         kind = f"{_KINDS[handler.request_streaming]}_{_KINDS[handler.response_streaming]}"
         made = getattr(grpc, f"{kind}_rpc_method_handler")
-        admitted = self._admitted(getattr(handler, kind), handler.request_streaming)
+        admitted = self._admitted(getattr(handler, kind), handler.request_streaming, details.method)
         return made(admitted, handler.request_deserializer, handler.response_serializer)
 
-    def _admitted(self, behaviour: Any, streams_in: bool) -> Any:
+    def _admitted(self, behaviour: Any, streams_in: bool, method: str) -> Any:
         async def once(request: Any, context: Any) -> Any:
-            check = await self._checked(context)
+            check = await self._checked(context, method)
             return await behaviour(_checked_stream(request, check) if streams_in else request, context)
 
         async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-            check = await self._checked(context)
+            check = await self._checked(context, method)
             answers = behaviour(_checked_stream(request, check) if streams_in else request, context)
             try:
                 async for answer in answers:
@@ -71,9 +71,9 @@ class Admission(aio.ServerInterceptor):  # type: ignore[misc]
 
         return stream if inspect.isasyncgenfunction(behaviour) else once
 
-    async def _checked(self, context: Any) -> Check:
+    async def _checked(self, context: Any, method: str) -> Check:
         async with self._refusing(context):
-            check = self._judge(context)
+            check = self._judge(context, method)
             check()
         return check
 

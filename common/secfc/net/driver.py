@@ -36,7 +36,8 @@ class Disk(Protocol):
 
 
 class Driver:
-    """One machine, its disk and its threads. `transmit` sends a message; `look` is called after every change."""
+    """One machine, its disk and its threads. `transmit` sends a message; `look` is called after every change; `clock` is the
+    machine's time."""
 
     def __init__(
         self,
@@ -46,7 +47,9 @@ class Driver:
         *,
         transmit: Callable[[Send], None] = lambda _: None,
         look: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.now = clock
         self._machine, self._disk, self._log = machine, disk, log
         self._transmit, self._look = transmit, look
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -54,10 +57,6 @@ class Driver:
         self._unkept = 0  # inputs that were handled, and whose effects wait for the disk
         self._idle = asyncio.Event()
         self.broken: SecfcError | None = None  # why this process must end; started again, it can go on
-
-    @staticmethod
-    def now() -> float:
-        return time.monotonic()
 
     async def take(self, given: Any) -> None:
         """Hand an input to the machine, and return once its effects are carried out (work is begun, not done)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
+from secfc.errors import Unavailable
 from secfc.net import rpc, turns, wire
 from secfc.net.driver import Driver
 from secfc.protocol.effects import Arrived
@@ -57,3 +58,25 @@ class Exchange(grpc_stubs.ExchangeServicer):  # type: ignore[misc]
                     await self._driver.take(piece)
                     received = piece.offset + len(piece.data)
         return pb.Received(received=received)
+
+
+class CurrentExchange(grpc_stubs.ExchangeServicer):  # type: ignore[misc]
+    """For a party that stays: parcels go to the job that is running now, if one is."""
+
+    def __init__(self) -> None:
+        self.now: Exchange | None = None
+
+    async def _running(self, context: Any) -> Exchange:
+        if self.now is None:
+            async with rpc.refusing(context):
+                raise Unavailable("no job is running here now")
+        return self.now
+
+    async def Progress(self, request: pb.Parcel, context: Any) -> pb.Received:
+        return await (await self._running(context)).Progress(request, context)
+
+    async def Hand(self, request: pb.Piece, context: Any) -> pb.Received:
+        return await (await self._running(context)).Hand(request, context)
+
+    async def Deliver(self, request_iterator: AsyncIterator[pb.Piece], context: Any) -> pb.Received:
+        return await (await self._running(context)).Deliver(request_iterator, context)

@@ -34,6 +34,7 @@ from secfc.errors import (
 )
 from secfc.logs import say
 from secfc.net import admission
+from secfc.pki import certificates
 from secfc.pki.kit import Kit
 from secfc.protocol import messages
 
@@ -59,6 +60,11 @@ _SERVER = [
 ]
 
 _LOCAL = "Internal error from Core"  # gRPC's own words for a message it could not send, say over a cut connection
+
+FOR_SUBMITTERS = (
+    "/secfc.v1.Coordinator/Status",
+    *(f"/secfc.v1.Jobs/{call}" for call in ("Submit", "List", "Cancel", "Result")),
+)
 
 # First match counts, so a subclass stands before its base.
 _TABLE: list[tuple[type[SecfcError], grpc.StatusCode]] = [
@@ -166,13 +172,21 @@ def caller(context: Any, federation_name: str) -> str:
     return found[0]
 
 
-def _judge(kit: Kit, context: Any) -> admission.Check:
-    """The check of a caller's certificate, which TLS has found to be of our authority."""
+def _judge(kit: Kit, context: Any, method: str) -> admission.Check:
+    """The check of a caller's certificate, which TLS has found to be of our authority. Somebody who is no party of the
+    federation file, but may submit jobs, may call what a submitter needs."""
     party = caller(context, kit.federation.name)
     (pem,) = context.auth_context()["x509_pem_cert"]
-    if party not in (federations.SERVER, *kit.federation.roster):
+    parties = (federations.SERVER, *kit.federation.roster)
+    if party not in parties and not (method in FOR_SUBMITTERS and submits(context)):
         raise WrongSender(f"{messages.line(party)} is not in the roster of {kit.federation.name}")
     return partial(kit.pins.check_pem, party, pem)
+
+
+def submits(context: Any) -> bool:
+    """Whether the caller's verified certificate has the right to submit jobs."""
+    (pem,) = context.auth_context()["x509_pem_cert"]
+    return certificates.may_submit(certificates.parse_certificate(pem, "your certificate"))
 
 
 def _shown(context: Any) -> str:

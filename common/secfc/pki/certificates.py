@@ -23,6 +23,7 @@ from secfc.errors import ConfigError
 
 MAX_PEM_BYTES = 16 << 10
 RENEW = "ask whoever provisions the federation for a new kit"
+SUBMITTER_URI = "urn:secfc:role:submitter"
 ECDSA = ec.ECDSA(hashes.SHA256())
 # All that `cryptography` raises for bytes that are not what they should be.
 BAD_BYTES = (
@@ -179,11 +180,24 @@ def identity(certificate: x509.Certificate) -> str:
     return ours[0]
 
 
+def may_submit(certificate: x509.Certificate) -> bool:
+    """Whether a certificate, verified before, has the right to submit jobs."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return SUBMITTER_URI in names.get_values_for_type(x509.UniformResourceIdentifier)
+    except BAD_BYTES:
+        return False
+
+
 def check_identity(certificate: x509.Certificate, federation: Federation) -> str:
-    name = identity(certificate)
+    """A party of the file, or somebody besides who has the right to submit jobs."""
+    name, right = identity(certificate), may_submit(certificate)
     for party_name in (federations.SERVER, *federation.roster):
         if name == federations.identity(federation.name, party_name):
-            return f"this kit is {party_name}'s in {federation.name}"
+            return f"this kit is {party_name}'s in {federation.name}{', which may submit jobs' if right else ''}"
+    other = name.removesuffix(federations.identity(federation.name, ""))
+    if right and "." not in other:
+        return f"this kit is {other}'s, who may submit jobs to {federation.name}"
     raise ConfigError(
         f"the certificate is for {name!a}, which is not a party of {federation.name}'s federation.toml; {RENEW}"
     )

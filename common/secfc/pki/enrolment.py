@@ -29,7 +29,7 @@ from secfc.agreement import federation as federations
 from secfc.agreement.federation import Federation, Party
 from secfc.errors import ConfigError
 from secfc.pki import authority as authorities
-from secfc.pki import certificates, provision, signedroster
+from secfc.pki import certificates, provision, roles, signedroster
 from secfc.pki.kit import REQUEST
 from secfc.pki.provision import Authority
 
@@ -42,6 +42,7 @@ class Request:
 
     party: Party
     public_key: ec.EllipticCurvePublicKey
+    submits: bool = False  # whether it asks for the right to submit jobs
 
     @property
     def fingerprint(self) -> str:
@@ -60,29 +61,34 @@ def same_fingerprint(heard: str, right: str) -> bool:
     return hmac.compare_digest(_bare(heard), _bare(right))
 
 
-def enrol(federation: Federation, name: str, out: Path) -> Request:
-    """Make this party's key and signing request in `out`, which must be new or empty; it becomes the party's kit."""
-    party = federation.party(name)
+def enrol(federation: Federation, name: str, out: Path, *, submits: bool = False) -> Request:
+    """Make this party's key and signing request in `out`, which must be new or empty; it becomes the party's kit.
+    `submits`: with the right to submit jobs, which somebody who is no party of the file may ask for too."""
+    party = roles.party(federation, name, submits=submits)
     provision.make_empty_folder(out)
     key = provision.make_key()
     try:
         provision.write_private(out / "key.pem", provision.private_pem(key))
         provision.write_public(out / "federation.toml", federations.dumps(federation).encode())
-        provision.write_public(out / REQUEST, make_request(federation, party, key))
+        provision.write_public(out / REQUEST, make_request(federation, party, key, submits=submits))
     except OSError as error:
         raise ConfigError(
             f"{error.filename or out}: cannot be written ({error.strerror}); choose another --out"
         ) from error
-    return Request(party, key.public_key())
+    return Request(party, key.public_key(), submits)
 
 
-def make_request(federation: Federation, party: Party, key: ec.EllipticCurvePrivateKey) -> bytes:
+def make_request(
+    federation: Federation, party: Party, key: ec.EllipticCurvePrivateKey, *, submits: bool = False
+) -> bytes:
     """A PKCS#10 request, signed by the key it is about."""
+    role = [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, roles.SUBMITTER)] if submits else []
     subject = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation.name),
             x509.NameAttribute(NameOID.COMMON_NAME, party.name),
             x509.NameAttribute(NameOID.SERIAL_NUMBER, federation.agreed().hex()),
+            *role,
         ]
     )
     request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
@@ -104,10 +110,11 @@ def read_request(pem: bytes, federation: Federation) -> Request:
         raise ConfigError(f"the request is not signed by its own key; {_ASK_AGAIN}")
     if _attribute(subject, NameOID.ORGANIZATION_NAME) != federation.name:
         raise ConfigError(f"the request is for another federation, not {federation.name}; check which file was sent")
-    party = federation.party(_attribute(subject, NameOID.COMMON_NAME))
+    submits = _submits(subject)
+    party = roles.party(federation, _attribute(subject, NameOID.COMMON_NAME), submits=submits)
     if _attribute(subject, NameOID.SERIAL_NUMBER) != federation.agreed().hex():
         raise ConfigError(f"{party.name} enrolled with a different federation.toml; give every party the same file")
-    return Request(party, key)
+    return Request(party, key, submits)
 
 
 def sign(
@@ -120,17 +127,25 @@ def sign(
     *,
     days: int = 365,
     now: datetime | None = None,
+    submits: bool = False,
 ) -> x509.Certificate:
     """Answer a request whose fingerprint people have compared: `out`, new or empty, gets the kit without its key.
 
-    The certificate becomes the party's in the next version of the roster in `ca`, instead of one that it had before."""
+    The certificate becomes the party's in the next version of the roster in `ca`, instead of one that it had before.
+    `submits`: whoever keeps the authority grants the right to submit jobs; a request alone gets nobody that right."""
     provision.check_days(days)
+    if submits != request.submits:
+        asks = "asks for the right to submit jobs" if request.submits else "does not ask for the right to submit jobs"
+        grant = "add --role submitter if it is to have it" if request.submits else "leave out --role submitter"
+        raise ConfigError(f"the request of {request.party.name} {asks}; {grant}")
     if not same_fingerprint(heard, request.fingerprint):
         advice = f"ask {request.party.name} again, on a channel you trust; somebody else may have made this request"
         raise ConfigError(f"the fingerprint you heard is not that of the request; {advice}")
     provision.make_empty_folder(out)
     when, name = now or datetime.now(UTC), request.party.name
-    certificate = provision.certify(authority, federation, request.party, request.public_key, days=days, now=when)
+    certificate = provision.certify(
+        authority, federation, request.party, request.public_key, days=days, now=when, submits=submits
+    )
     roster = authorities.pin(authority, ca, federation.name, name, certificate)
     try:
         provision.write_public_part(authority, federation, certificate, out)
@@ -144,6 +159,13 @@ def sign(
 
 def _bare(text: str) -> bytes:
     return re.sub(r"[\s:]", "", text).lower().encode()
+
+
+def _submits(subject: x509.Name) -> bool:
+    asked = subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
+    if any(one.value != roles.SUBMITTER for one in asked):
+        raise ConfigError(f"the request asks for a role that this version does not know; {_ASK_AGAIN}")
+    return bool(asked)
 
 
 def _attribute(subject: x509.Name, oid: x509.ObjectIdentifier) -> str:

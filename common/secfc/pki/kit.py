@@ -48,6 +48,7 @@ class Kit:
     ca_pem: bytes
     expires: datetime
     pins: Pins = field(default_factory=Pins, repr=False, compare=False)
+    submits: bool = False  # whether the certificate has the right to submit jobs
 
     def sign(self, message: bytes) -> bytes:
         """ECDSA on P-256 with SHA-256. TLS signs with this key too: open the message with its purpose."""
@@ -150,7 +151,8 @@ def _inspect(path: Path, now: datetime) -> tuple[Kit | None, list[Finding]]:
     if not all(finding.ok for finding in found):
         return None, found
     pem, expires = contents.pem, min(own.not_valid_after_utc, ca.not_valid_after_utc)
-    return Kit(path, federation, party_name, pem["cert.pem"], pem["key.pem"], pem["ca.pem"], expires, pins), found
+    pems, submits = (pem["cert.pem"], pem["key.pem"], pem["ca.pem"]), certificates.may_submit(own)
+    return Kit(path, federation, party_name, *pems, expires, pins, submits), found
 
 
 def _try(name: str, check: Callable[[], str]) -> Finding:

@@ -5,7 +5,8 @@ of which each certificate holds exactly one. All keys are P-256 with SHA-256: ev
 
     OUT/ca/       ca.pem  ca.key  roster.json                   the authority; keep it offline after this
     OUT/<party>/  federation.toml  ca.pem  cert.pem  key.pem  roster.json    for "server" and each client
-    OUT/<client>/link.key                                       with ids = "linked": one secret, the same for all clients
+    OUT/<client>/link.key                                       with ids = "linked", or where jobs are submitted: one secret,
+                                                                the same for all clients
                                                                 (where columns are split, for those that hold some)
 
 roster.json says which certificates are in force (`signedroster`); it is signed by the authority and the same everywhere.
@@ -30,7 +31,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from secfc.agreement.federation import LINK_KEY, Federation, Party, dumps, identity
 from secfc.errors import ConfigError
-from secfc.pki import keyfile, signedroster
+from secfc.pki import keyfile, roles, signedroster
+from secfc.pki.certificates import SUBMITTER_URI
 from secfc.privacy import identifiers
 
 MAX_DAYS = 3650
@@ -66,8 +68,10 @@ def provision(
     now: datetime | None = None,
     ca_only: bool = False,
     passphrase: str | None = None,
+    submitters: tuple[str, ...] = (),
 ) -> Provisioned:
-    """Make the authority and (unless `ca_only`) every party's kit under `out`, which must be new or empty.
+    """Make the authority and (unless `ca_only`) every party's kit under `out`, which must be new or empty. `submitters` may
+    submit jobs: those of them that are no clients get kits of their own.
 
     The authority's key is encrypted with `passphrase`; None leaves it to the file's permissions, for an authority that is
     thrown away (the command line asks for one unless told otherwise)."""
@@ -77,16 +81,20 @@ def provision(
         keyfile.check_new(passphrase)
     make_empty_folder(out)
     authority = make_authority(federation.name, days=max(days, AUTHORITY_DAYS), now=now)
-    parties = () if ca_only else (federation.server, *federation.clients)
+    others = [roles.party(federation, name, submits=True) for name in submitters if name not in federation.roster]
+    parties = () if ca_only else (federation.server, *federation.clients, *others)
     try:
         _write_authority(authority, out / "ca", passphrase)
-        leaves = [_write_kit(authority, federation, party, out, days=days, now=now) for party in parties]
+        leaves = [
+            _write_kit(authority, federation, party, out, days=days, now=now, submits=party.name in submitters)
+            for party in parties
+        ]
         roster = signedroster.first(federation.name, now, dict(zip((p.name for p in parties), leaves, strict=True)))
         content = signedroster.dump(roster, authority.key)
         for folder in ("ca", *(party.name for party in parties)):
             write_public(out / folder / signedroster.FILE, content)
-        if federation.job.ids == "linked":
-            write_link_keys([out / name for name in federation.holders or federation.roster])
+        if federation.stays or federation.job.ids == "linked":
+            write_link_keys([out / name for name in _holders(federation)])
     except OSError as error:
         complaint = f"{error.filename or out}: cannot be written ({error.strerror})"
         raise ConfigError(f"{complaint}; delete what is in {out} and provision again") from error
@@ -127,9 +135,11 @@ def certify(
     *,
     days: int,
     now: datetime,
+    submits: bool = False,
 ) -> x509.Certificate:
-    """This party's certificate. What it says comes from the federation file, never from whoever asks for it."""
-    names = subject_names(federation.name, party)
+    """This party's certificate. What it says comes from the federation file, never from whoever asks for it; whether it
+    `submits` jobs, whoever keeps the authority decides."""
+    names = (*subject_names(federation.name, party), *([SUBMITTER_URI] if submits else []))
     return issue_certificate(authority, public_key, party.name, names, days, now=now)
 
 
@@ -205,6 +215,8 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
 
 
 def _general_name(name: str) -> x509.GeneralName:
+    if name == SUBMITTER_URI:
+        return x509.UniformResourceIdentifier(name)
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
@@ -230,14 +242,19 @@ def _write_authority(authority: Authority, folder: Path, passphrase: str | None)
 
 
 def _write_kit(
-    authority: Authority, federation: Federation, party: Party, out: Path, *, days: int, now: datetime
+    authority: Authority, federation: Federation, party: Party, out: Path, *, days: int, now: datetime, submits: bool
 ) -> x509.Certificate:
     key, folder = make_key(), out / party.name
-    certificate = certify(authority, federation, party, key.public_key(), days=days, now=now)
+    certificate = certify(authority, federation, party, key.public_key(), days=days, now=now, submits=submits)
     folder.mkdir(mode=0o700)
     write_private(folder / "key.pem", private_pem(key))
     write_public_part(authority, federation, certificate, folder)
     return certificate
+
+
+def _holders(federation: Federation) -> tuple[str, ...]:
+    """Clients that may have rows to name."""
+    return federation.roster if federation.stays else federation.holders or federation.roster
 
 
 def write_link_keys(kits: Iterable[Path]) -> None:

@@ -74,6 +74,100 @@ KIND_STEP: Kind
 KIND_PLEDGE: Kind
 KIND_MOMENTS: Kind
 
+class SignedJob(_message.Message):
+    __slots__ = ("body", "certificate", "signature")
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    body: bytes
+    certificate: bytes
+    signature: bytes
+    def __init__(self, body: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class JobRequest(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    def __init__(self, job: _Optional[str] = ...) -> None: ...
+
+class ListRequest(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    def __init__(self, job: _Optional[str] = ...) -> None: ...
+
+class ListReply(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobReply]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobReply, _Mapping]]] = ...) -> None: ...
+
+class JobReply(_message.Message):
+    __slots__ = ("signed", "state", "reason", "waiting_for", "began", "ended", "decisions")
+    SIGNED_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    signed: SignedJob
+    state: str
+    reason: str
+    waiting_for: _containers.RepeatedScalarFieldContainer[str]
+    began: int
+    ended: int
+    decisions: _containers.RepeatedCompositeFieldContainer[SiteDecision]
+    def __init__(self, signed: _Optional[_Union[SignedJob, _Mapping]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., waiting_for: _Optional[_Iterable[str]] = ..., began: _Optional[int] = ..., ended: _Optional[int] = ..., decisions: _Optional[_Iterable[_Union[SiteDecision, _Mapping]]] = ...) -> None: ...
+
+class SiteDecision(_message.Message):
+    __slots__ = ("site", "verdict", "why")
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    site: str
+    verdict: str
+    why: str
+    def __init__(self, site: _Optional[str] = ..., verdict: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class ResultReply(_message.Message):
+    __slots__ = ("result",)
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    result: bytes
+    def __init__(self, result: _Optional[bytes] = ...) -> None: ...
+
+class AttendRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Offers(_message.Message):
+    __slots__ = ("offers",)
+    OFFERS_FIELD_NUMBER: _ClassVar[int]
+    offers: _containers.RepeatedCompositeFieldContainer[JobOffer]
+    def __init__(self, offers: _Optional[_Iterable[_Union[JobOffer, _Mapping]]] = ...) -> None: ...
+
+class JobOffer(_message.Message):
+    __slots__ = ("signed", "running", "known")
+    SIGNED_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    signed: SignedJob
+    running: bool
+    known: SiteDecision
+    def __init__(self, signed: _Optional[_Union[SignedJob, _Mapping]] = ..., running: _Optional[bool] = ..., known: _Optional[_Union[SiteDecision, _Mapping]] = ...) -> None: ...
+
+class DecideRequest(_message.Message):
+    __slots__ = ("digest", "decision")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
+    digest: bytes
+    decision: SiteDecision
+    def __init__(self, digest: _Optional[bytes] = ..., decision: _Optional[_Union[SiteDecision, _Mapping]] = ...) -> None: ...
+
+class DecideReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class Envelope(_message.Message):
     __slots__ = ("peer", "sort", "number", "total", "epoch", "peer_epoch", "sealed")
     PEER_FIELD_NUMBER: _ClassVar[int]

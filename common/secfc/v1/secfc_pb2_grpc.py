@@ -491,3 +491,302 @@ class Relay:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class JobsStub:
+    """Run by a server that stays: jobs are submitted to it, and nodes decide about them (docs/operations.md, "Jobs"). A job is
+    parameters, never code. Its submitter signs it, and every node checks that signature itself. NOT_FOUND: no such job.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Submit = channel.unary_unary(
+                '/secfc.v1.Jobs/Submit',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.SignedJob.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.JobReply.FromString,
+                _registered_method=True)
+        self.List = channel.unary_unary(
+                '/secfc.v1.Jobs/List',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.ListRequest.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.ListReply.FromString,
+                _registered_method=True)
+        self.Cancel = channel.unary_unary(
+                '/secfc.v1.Jobs/Cancel',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.JobRequest.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.JobReply.FromString,
+                _registered_method=True)
+        self.Result = channel.unary_unary(
+                '/secfc.v1.Jobs/Result',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.JobRequest.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.ResultReply.FromString,
+                _registered_method=True)
+        self.Attend = channel.unary_stream(
+                '/secfc.v1.Jobs/Attend',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.AttendRequest.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.Offers.FromString,
+                _registered_method=True)
+        self.Decide = channel.unary_unary(
+                '/secfc.v1.Jobs/Decide',
+                request_serializer=secfc_dot_v1_dot_secfc__pb2.DecideRequest.SerializeToString,
+                response_deserializer=secfc_dot_v1_dot_secfc__pb2.DecideReply.FromString,
+                _registered_method=True)
+
+
+class JobsServicer:
+    """Run by a server that stays: jobs are submitted to it, and nodes decide about them (docs/operations.md, "Jobs"). A job is
+    parameters, never code. Its submitter signs it, and every node checks that signature itself. NOT_FOUND: no such job.
+    """
+
+    def Submit(self, request, context):
+        """Takes a job. The same token submits once: who submits again hears of the first. Deadline: 30 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def List(self, request, context):
+        """Jobs, the newest first, at most 64; with `job`, that one only. Any party and any submitter may ask. Deadline: 30 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Cancel(self, request, context):
+        """Calls a job off; only its submitter may, and the server's own kit. Idempotent. Deadline: 30 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Result(self, request, context):
+        """What a finished job found (as result.json); never labels, which stay with their owners. Deadline: 30 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Attend(self, request, context):
+        """For nodes: all jobs that concern the caller, whenever one of them changes, and at least every 10 s. No deadline.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Decide(self, request, context):
+        """For nodes: what the caller says of a job. Idempotent; kept when the reply comes. Deadline: 30 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_JobsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Submit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Submit,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.SignedJob.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.JobReply.SerializeToString,
+            ),
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.ListRequest.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.ListReply.SerializeToString,
+            ),
+            'Cancel': grpc.unary_unary_rpc_method_handler(
+                    servicer.Cancel,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.JobRequest.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.JobReply.SerializeToString,
+            ),
+            'Result': grpc.unary_unary_rpc_method_handler(
+                    servicer.Result,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.JobRequest.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.ResultReply.SerializeToString,
+            ),
+            'Attend': grpc.unary_stream_rpc_method_handler(
+                    servicer.Attend,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.AttendRequest.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.Offers.SerializeToString,
+            ),
+            'Decide': grpc.unary_unary_rpc_method_handler(
+                    servicer.Decide,
+                    request_deserializer=secfc_dot_v1_dot_secfc__pb2.DecideRequest.FromString,
+                    response_serializer=secfc_dot_v1_dot_secfc__pb2.DecideReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'secfc.v1.Jobs', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('secfc.v1.Jobs', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Jobs:
+    """Run by a server that stays: jobs are submitted to it, and nodes decide about them (docs/operations.md, "Jobs"). A job is
+    parameters, never code. Its submitter signs it, and every node checks that signature itself. NOT_FOUND: no such job.
+    """
+
+    @staticmethod
+    def Submit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/secfc.v1.Jobs/Submit',
+            secfc_dot_v1_dot_secfc__pb2.SignedJob.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.JobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/secfc.v1.Jobs/List',
+            secfc_dot_v1_dot_secfc__pb2.ListRequest.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.ListReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Cancel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/secfc.v1.Jobs/Cancel',
+            secfc_dot_v1_dot_secfc__pb2.JobRequest.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.JobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Result(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/secfc.v1.Jobs/Result',
+            secfc_dot_v1_dot_secfc__pb2.JobRequest.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.ResultReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Attend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/secfc.v1.Jobs/Attend',
+            secfc_dot_v1_dot_secfc__pb2.AttendRequest.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.Offers.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Decide(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/secfc.v1.Jobs/Decide',
+            secfc_dot_v1_dot_secfc__pb2.DecideRequest.SerializeToString,
+            secfc_dot_v1_dot_secfc__pb2.DecideReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

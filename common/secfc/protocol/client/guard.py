@@ -172,6 +172,9 @@ class Guard:
 
     def begin(self, session: bytes, share_sets: bytes, rows: int, key: bytes) -> None:
         """The roster is known: how many rows, and whether we knew the session or all of these share sets before."""
+        if rows < self.policy.least_rows_in_all:
+            least = self.policy.least_rows_in_all
+            raise Refused(f"{FILE}: least_rows_in_all = {least}, and all clients together bring {rows}")
         if session != self._session:
             self._earlier += self._session_tally(self._asked)
             self._asked = self._nothing()

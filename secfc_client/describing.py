@@ -1,0 +1,59 @@
+"""A submitted job as people at a site see it before they decide: what exactly is done, and what it gives away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from secfc.agreement import job as jobs
+from secfc.agreement.federation import Federation
+from secfc.agreement.job import Job
+from secfc.agreement.policy import Policy, assignments_given, seeding_requests
+from secfc.agreement.uploads import SEES
+from secfc.pki.provision import spoken
+from secfc.privacy.leakage import Tally
+from secfc.protocol.jobs.record import Record
+from secfc_client import budget
+from secfc_client.budget import Entry
+
+
+def most_given(job: Job, uploads: str) -> Tally:
+    """The most that a job can give away: of directions (as ranks), assignments of all rows, and opened inertias."""
+    sealed = uploads == "sealed"
+    assignments = sum(assignments_given(job, k, seeding_requests(job, k) + job.max_rounds) for k in job.runs)
+    return Tally(0 if sealed else job.features + 1, assignments, len(job.runs) if sealed else 0)
+
+
+def described(
+    one: Record, said: str, why: str, federation: Federation, policy: Policy, entries: Mapping[str, Entry]
+) -> dict[str, Any]:
+    """Plain values, for JSON and for people. No row is read for it: what the dataset has given away is what was counted."""
+    running, job = one.job.within(federation), one.job.wanted.job
+    most, before = most_given(job, federation.uploads), entries.get(budget.dataset_key(one.job.wanted.dataset))
+    counted = before.tally if before else Tally()
+    directions = before.directions if before else 0
+    return {
+        "job": one.job.id,
+        "digest": spoken(one.digest),
+        "state": one.state.value,
+        "verdict": said,
+        "why": why,
+        "reason": one.reason,
+        "submitter": one.job.submitter,
+        "dataset": one.job.wanted.dataset,
+        "sites": list(running.roster),
+        "submitted": one.job.submitted,
+        "expires": one.job.expires,
+        "parameters": jobs.dumps(job),
+        "privacy": federation.privacy,
+        "uploads": federation.uploads,
+        "server_sees": SEES[federation.uploads],
+        "centers": job.centers,
+        "centers_consent": policy.open_centers,
+        "given_before": {"directions": directions, "assignments": counted.assignments, "inertias": counted.inertias},
+        "given_afterwards_at_most": {
+            "directions": directions + max(most.ranks - 1, 0),
+            "assignments": counted.assignments + most.assignments,
+            "inertias": counted.inertias + most.inertias,
+        },
+    }
