@@ -183,7 +183,7 @@ def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
     spread = chance.choice([2, 128])
     rows = deal(chance.randrange(1 << 30), sizes, spread=spread)
     lying = tuple(chance.sample(agreed.roster, chance.randint(0, liars)))
-    if private and not agreed.job.standard and chance.random() < 0.4:
+    if private and not agreed.job.standard and chance.random() < 0.5:
         return split_scene(agreed, chance, spread)
     return Scene(agreed, tuple(rows), lying)
 

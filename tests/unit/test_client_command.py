@@ -155,7 +155,7 @@ def test_a_holder_brings_its_own_columns_and_a_helper_no_files(split: Path, caps
         (
             "person,x1\nann,0.5\nann,0.25\n",
             ["--id", "person"],
-            "the same id in column 'person' stands in data rows 1 and 2",
+            "the same id in column 'person' occurs in data rows 1 and 2",
         ),
         ("person,x1\nann,0.5\n,0.25\n", ["--id", "person"], "row"),
         ("person,x2\nann,0.5\n", ["--id", "person"], "there is no column"),

@@ -23,11 +23,14 @@ centers_smallest = 20
 committee = ["a", "b"]
 keep_shares = true
 scales = ["none"]
+keep_clusters = true
+least_rows = 7
+least_rows_in_all = 90
 """
 
 
 def test_every_key() -> None:
-    rules = Policy(2, ("masked",), 40, 12, 30, 5, "clients", 20, ("a", "b"), True, ("none",))
+    rules = Policy(2, ("masked",), 40, 12, 30, 5, "clients", 20, ("a", "b"), True, 7, 90, ("none",), True)
     assert policy.parse(WHOLE, "policy.toml") == rules
 
 
