@@ -329,7 +329,9 @@ def test_distances_with_which_the_inertia_rises_end_the_job() -> None:
         resumed.resume(machine.state())
         before = resumed.labels.copy()
         wrong = Teller([(5 * x, 5 * y) for x, y in ROWS], 4)
-        with pytest.raises(JobFailed, match="the inertia rises in Lloyd round 2, which cannot happen with exact distances"):
+        with pytest.raises(
+            JobFailed, match="the inertia rises in Lloyd round 2, which cannot happen with exact distances"
+        ):
             wrong.answer(resumed)
         assert (resumed.labels == before).all()
 
