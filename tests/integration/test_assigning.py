@@ -82,7 +82,7 @@ def test_new_rows_get_the_labels_of_the_nearest_centres(tmp_path: Path, uploads:
     site.server_options = ["--new", "--assign-from", "last"]
     site.client_options = ["--assign-from", name]
     with local.running(site):
-        helpers.until(lambda: helpers.said(site, "client-1", "all shares are here"), "shares")
+        helpers.until(lambda: helpers.said(site, "client-1", "all shares have arrived"), "shares")
         kill(site, "client-1")
         site.start("client-1")
         site.wait(240)

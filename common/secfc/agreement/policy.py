@@ -35,8 +35,8 @@ class Policy:
     centers_smallest: int = SMALLEST  # rows of a cluster, beside those of the t sites with most, to open its centre
     committee: tuple[str, ...] = ()  # who may compare in sealed rounds; nobody named: anybody
     keep_shares: bool = False  # whether what we hold may serve another job
-    least_rows: int = 1  # that this site brings
-    least_rows_in_all: int = 1  # that all clients together bring
+    least_rows: int = 0  # that this site brings
+    least_rows_in_all: int = 0  # that all clients together bring
     scales: tuple[str, ...] = SCALES  # how columns may be scaled
     keep_clusters: bool = False  # whether shares of the final clusters' sums may be kept, to assign rows later
 
@@ -90,8 +90,8 @@ def parse(text: str, where: str) -> Policy:
         centers_smallest=table.integer("centers_smallest", 1, default=Policy.centers_smallest),
         committee=table.strings("committee") if "committee" in raw else (),
         keep_shares=table.flag("keep_shares", Policy.keep_shares),
-        least_rows=table.integer("least_rows", 1, default=Policy.least_rows),
-        least_rows_in_all=table.integer("least_rows_in_all", 1, default=Policy.least_rows_in_all),
+        least_rows=table.integer("least_rows", 0, default=Policy.least_rows),
+        least_rows_in_all=table.integer("least_rows_in_all", 0, default=Policy.least_rows_in_all),
         keep_clusters=table.flag("keep_clusters", Policy.keep_clusters),
     )
 
