@@ -360,9 +360,9 @@ SABOTAGES = [
     ),
     Sabotage(
         "a client may choose what it confirms after it has seen the others' numbers",
-        UNION,
-        "        said = confirming.commitment(j, self.session, digest, words)\n",
-        "        said = self._committed.get(j) or confirming.commitment(j, self.session, digest, words)\n",
+        f"{CLIENT}/vows.py",
+        "        said = confirming.commitment(j, self._session, name, words)\n",
+        "        said = self._committed.get(j) or confirming.commitment(j, self._session, name, words)\n",
         ("tests/protocol/test_confirming.py::test_who_speaks_last_cannot_make_the_owner_break_off_alone",),
     ),
     Sabotage(
