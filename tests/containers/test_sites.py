@@ -13,6 +13,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,7 @@ def describe(parts: helpers.Parts) -> Federation:
     names = ["server", "north", "south", "east", "west"]
     parties = [Party(name, f"{host}:{port}", f"0.0.0.0:{port}") for name, port in zip(names, ports, strict=True)]
     base = helpers.describe(parts, 24, dropouts=1, precision=4, max_rounds=100)
-    made = Federation(**{**vars(base), "name": "sites", "server": parties[0], "clients": tuple(parties[1:])})
+    made = replace(base, name="sites", server=parties[0], clients=tuple(parties[1:]))
     return federations.parse(federations.dumps(made), "the federation of the sites")
 
 

@@ -47,12 +47,14 @@ class Trio:
         return Courier(name, SESSION, shared, self.chance.randbytes)
 
     def carry(self) -> None:
-        """Until nobody has anything to say."""
+        """Until nobody has anything to say, which must come soon."""
+        most = len(self.carried) + 1000
         while any(end.out for end in self.ends.values()):
             for sender, end in self.ends.items():
                 sent, end.out = end.out, []
                 for envelope in sent:
                     self.carried.append((sender, envelope))
+                    assert len(self.carried) < most, "they never come to an end"
                     for to, given in self.server(sender, envelope):
                         self.heard[to] += self.ends[to].take(given)
 
