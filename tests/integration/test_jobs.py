@@ -200,8 +200,10 @@ def test_fifty_jobs_in_a_row(site: Standing) -> None:
     for party in site.parties:
         (memory, descriptors, files), (later, more, others) = seen[0][party], seen[1][party]
         assert later < 1.1 * memory + (8 << 20), f"{party}: {memory} bytes became {later}"
-        assert more <= descriptors + 4, f"{party}: {descriptors} descriptors became {more}"
-        assert others <= files + 36, f"{party}: {files} files became {others}"  # a record per job until it expires
+        # connections come and go; what every job left open would be 35 more
+        assert more <= descriptors + 15, f"{party}: {descriptors} descriptors became {more}"
+        # a record per job until it expires; another file of every job would make it 70
+        assert others <= files + 50, f"{party}: {files} files became {others}"
 
 
 def _usage(site: Standing, party: str) -> tuple[int, int, int]:
