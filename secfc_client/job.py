@@ -69,6 +69,7 @@ class SiteJob:
     all_k: bool = False  # write the labels of every k
     clusters: KeptClusters | None = None  # those that rows are only assigned to, if they are an earlier job's
     dataset: str = ""  # of a node, that the rows come from
+    origin: Sequence[tuple[str, str]] = ()  # who asked for a submitted job, for its report
     counted: Path | None = None  # where what the rows have given away is kept, if not in the state folder of the job
 
     @property
@@ -168,7 +169,8 @@ class SiteJob:
 
     def _report(self, path: Path, table: Table, kept: KeptLabels) -> None:
         given = budget.read(self._counts).get(self.account)
-        text = report.report(self.kit.federation, self.kit.party_name, kept.session, table, kept.labels, given)
+        federation, name = self.kit.federation, self.kit.party_name
+        text = report.report(federation, name, kept.session, table, kept.labels, given, origin=self.origin)
         report.write(path, text)
         say(log, "report written", file=path)
 

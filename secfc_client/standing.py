@@ -52,7 +52,7 @@ from secfc.web.deciding import Deciding
 from secfc.web.door import Door
 from secfc_client import budget, desk, statefiles
 from secfc_client.datasets.formats.base import shown
-from secfc_client.describing import described
+from secfc_client.describing import described, origin
 from secfc_client.driver import ClientDriver, listen
 from secfc_client.job import Files, SiteJob
 from secfc_client.nodeview import NodeView
@@ -240,6 +240,7 @@ class StandingNode:
             publish_ids=False,
             all_k=True,
             dataset=dataset.name,
+            origin=origin(one, self._node.decision(one).why),
             counted=self._state,
         )
 
