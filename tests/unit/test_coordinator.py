@@ -421,6 +421,22 @@ def test_no_deadline_while_the_server_itself_decodes() -> None:
     assert server.coordinator.attempt is None
 
 
+def test_no_deadline_while_the_server_itself_compares_shares(server: Server) -> None:
+    """It named nobody."""
+    everybody = range(len(server.sites))
+    server.join(*everybody)
+    server.follow(*everybody)
+    for j in everybody:
+        server.report(j, server.held(j))
+    for j in everybody:
+        server.part(j)
+    work = server.take_work()
+    server.tick(DEADLINES.share + 1.0)
+    assert (server.coordinator.phase, server.seen.missing) == (Phase.CHECKING, ())
+    server.complete(work)
+    assert server.coordinator.phase is Phase.ROUNDS
+
+
 # --- attempts -------------------------------------------------------------------------------------------------------------
 
 
@@ -628,7 +644,8 @@ def test_clients_that_are_there_and_do_not_answer_do_not_make_a_round_last_for_e
         server.tick(1.0)
         assert server.now - began < (2 * clients + 1) * (DEADLINES.round + 1)
     said = str(server.coordinator.failure)
-    assert said.startswith("no answer to request 1 from: c") and said.endswith(AGAIN)
+    assert said.startswith("no answer to request 1 from: c")
+    assert said.endswith(AGAIN)
     assert {f"c{j}" for j in range(clients) if f"c{j}" in said} == {f"c{j}" for j in range(answer, clients)}
 
 
