@@ -61,7 +61,7 @@ def report(
     result: Result | None = None,
     origin: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """The HTML text. `session`: empty if it is not known any more; `result`: what the server has written of the same job, if it
+    """The HTML text. `session`: empty if it is not known any more; `result`: what the server has written, if it
     is at hand; `origin`: who asked for a submitted job."""
     document = Document(f"{federation.name}: clusters at {party}")
     document.paragraph(
