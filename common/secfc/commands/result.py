@@ -34,7 +34,7 @@ def command(name: str, kit_path: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found))
         return
-    for key in ("job", "state", "reason", "k", "rows", "rounds", "converged", "inertia", "cluster_sizes"):
+    for key in ("job", "state", "reason", "k", "rows", "rounds", "converged", "inertia", "cluster_sizes", "clusters"):
         if found.get(key) is not None:
             click.echo(f"{key.replace('_', ' '):14} {ascii(found[key]).strip(chr(39))}")
     show_runs(found)
