@@ -22,6 +22,7 @@ from secfc.protocol.jobs.hub import Ended as JobEnded
 from secfc.protocol.jobs.node import Node, Offer, Offered
 from secfc.protocol.jobs.record import Decision, Record, State, Verdict
 from secfc.web import deciding, metrics
+from secfc.web import page as pages
 from secfc.web.deciding import Deciding
 from secfc.web.door import Door
 from secfc.web.page import MOST_BODY, Page
@@ -275,6 +276,16 @@ def test_any_other_decision_is_refused_and_does_nothing(
         assert status(answer) == code
         assert b"Traceback" not in answer
         assert b"Access-Control" not in answer
+        assert node.done == []
+
+    decided(test, monkeypatch)
+
+
+def test_a_decision_whose_end_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "SILENT_SECONDS", 0.3)
+
+    async def test(page: Page, node: Asked) -> None:
+        assert status(await exchanged(page, post(WANTED)[:-10])) == 408
         assert node.done == []
 
     decided(test, monkeypatch)
