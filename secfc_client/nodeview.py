@@ -9,7 +9,7 @@ from typing import Any
 
 from secfc.agreement.federation import SERVER
 from secfc.agreement.policy import Policy
-from secfc.errors import ConfigError
+from secfc.errors import OWN_FILES, ConfigError
 from secfc.pki.kit import Kit
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.jobs.node import Node
@@ -36,9 +36,10 @@ Described = Callable[[Record, Mapping[str, Entry]], dict[str, Any]]
 class NodeView:
     """Draws views. `described`: a job as somebody sees it who has to decide about it."""
 
-    def __init__(self, kit: Kit, node: Node, described: Described, offering: Offering, state: Path) -> None:
+    def __init__(self, kit: Kit, node: Node, described: Described, offering: Offering, state: Path, out: Path) -> None:
         self._kit, self._node, self._described = kit, node, described
         self._offering, self._state = offering, state
+        self._paths = [str(path) for path in (state, out, *(one.path for one in offering.datasets))]
         self.linked = False  # whether the server tells us what it has
         self._running: Callable[[], View] | None = None
         self._last = views.idle("client", kit.party_name, kit.federation)
@@ -95,7 +96,9 @@ class NodeView:
         if known is not None and known[0] is one:
             return known
         state = State.QUEUED if one.state is State.SUBMITTED else one.state
-        return one, jobviews.of(one, state)
+        shown = jobviews.of(one, state)
+        names_files = any(path in one.reason for path in self._paths)
+        return one, replace(shown, reason=OWN_FILES) if names_files else shown
 
 
 def _of_dataset(prefix: str, entry: Entry | None, rules: Policy) -> tuple[GivenView, ...]:

@@ -15,7 +15,7 @@ import pytest
 from secfc.agreement.allowing import Allowing
 from secfc.agreement.policy import Policy
 from secfc.agreement.submission import Submission
-from secfc.errors import ConfigError, InvalidInput, NoSuchJob, OutOfTurn
+from secfc.errors import OWN_FILES, ConfigError, InvalidInput, NoSuchJob, OutOfTurn
 from secfc.protocol.effects import Put
 from secfc.protocol.jobs.hub import Decided, Hub, Submitted
 from secfc.protocol.jobs.hub import Ended as JobEnded
@@ -73,7 +73,7 @@ class Site:
             standing(), (Dataset("patients", state / "secret place" / "p.csv"),), rules, Allowing()
         )
         self.node = Node("b", standing(), lambda *_: None, lambda _: said)
-        self.page = NodeView(self.kit, self.node, self.described, self.offering, state)
+        self.page = NodeView(self.kit, self.node, self.described, self.offering, state, state / "out")
 
     def described(self, one: Record, entries: Any) -> dict[str, Any]:
         said = self.node.decision(one)
@@ -152,6 +152,14 @@ def test_a_node_shows_what_a_person_has_to_decide_with_what_it_would_give_away(k
     assert "assignments: 0 so far, at most 301 afterwards" in facts["given away by this dataset, over all jobs"]
     assert "secret place" not in site.page.view().to_json().decode()
     assert str(tmp_path) not in site.page.view().to_json().decode()
+
+
+def test_a_reason_that_names_files_of_the_site_is_in_its_log_only(kits: Kits, tmp_path: Path) -> None:
+    job, site = signed(kits["analyst"], clock=NOW), Site(kits, tmp_path, ALLOWED)
+    site.node.handle(Offered([Offer(job, True, ALLOWED)]), NOW)
+    for why, shown in ((f"{tmp_path}/out/x: disk full", OWN_FILES), ("client a was lost", "client a was lost")):
+        site.node.records[job.digest] = site.node.records[job.digest].over(State.FAILED, why, NOW)
+        assert [one.reason for one in site.page.view().jobs] == [shown]
 
 
 def test_what_a_rule_allows_asks_nobody(kits: Kits, tmp_path: Path) -> None:
