@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -36,6 +37,7 @@ from secfc_client.driver import ClientDriver
 from secfc_client.job import Files, SiteJob
 from secfc_client.offering import Offering, datasets
 from secfc_client.preparing import prepared, table_of
+from secfc_client.progress import Progress
 from secfc_client.standing import JOBS, StandingNode
 from secfc_client.store import Store
 from secfc_client.view import SiteView
@@ -340,11 +342,12 @@ async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door
 
 async def _watched(task: asyncio.Task[Ended], participant: Participant, style: tuple[str, bool]) -> Ended:
     """Until the task is done, with its progress on a terminal."""
+    shown = Progress()
     with logs.terminal(*style) as line:
         while not task.done():
             await asyncio.wait({task}, timeout=0.2)
             if line is not None:
-                line.update(participant.line())
+                line.update(shown.line(participant.snapshot(), time.monotonic()))
     return task.result()
 
 

@@ -70,6 +70,7 @@ class SiteJob:
     clusters: KeptClusters | None = None  # those that rows are only assigned to, if they are an earlier job's
     dataset: str = ""  # of a node, that the rows come from
     lasting: Path | None = None  # where counts and clusters are kept that outlive the job, if not in its state folder
+    origin: Sequence[tuple[str, str]] = ()  # who asked for a submitted job, for its report
 
     @property
     def keeps_shares(self) -> bool:
@@ -169,7 +170,8 @@ class SiteJob:
 
     def _report(self, path: Path, table: Table, kept: KeptLabels) -> None:
         given = budget.read(self.lasts).get(self.account)
-        text = report.report(self.kit.federation, self.kit.party_name, kept.session, table, kept.labels, given)
+        federation, name = self.kit.federation, self.kit.party_name
+        text = report.report(federation, name, kept.session, table, kept.labels, given, origin=self.origin)
         report.write(path, text)
         say(log, "report written", file=path)
 

@@ -52,7 +52,7 @@ from secfc.web.deciding import Deciding
 from secfc.web.door import Door
 from secfc_client import budget, desk, keptclusters, statefiles
 from secfc_client.datasets.formats.base import shown
-from secfc_client.describing import described
+from secfc_client.describing import described, origin
 from secfc_client.driver import ClientDriver, listen
 from secfc_client.job import Files, SiteJob
 from secfc_client.nodeview import NodeView
@@ -247,6 +247,7 @@ class StandingNode:
             clusters=frozen,
             dataset=dataset.name,
             lasting=self._state,
+            origin=origin(one, self._node.decision(one).why),
         )
 
     async def _taking_part(self, one: Record, job: SiteJob, stopped: asyncio.Future[int]) -> PartEnded | None:
