@@ -274,7 +274,8 @@ class StandingNode:
         """What began here and is over at the server ended without us; folders of old jobs go."""
         for one in list(self._node.records.values()):
             if one.state is State.RUNNING and one.digest != self._node.due:
-                await self._over(one, State.FAILED, _GONE)
+                written = Store(self._state / JOBS / one.job.id).written  # and we were killed before we could note it
+                await self._over(one, *((State.FINISHED, "") if written else (State.FAILED, _GONE)))
         for one in self._node.forgettable:
             shutil.rmtree(self._out / one.job.id, ignore_errors=True)
 

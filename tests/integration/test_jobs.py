@@ -209,9 +209,13 @@ def test_kill_anybody_in_any_state(site: Standing, who: str | int, when: str) ->
     check_labels(site, name)
     for party in site.federation.roster:
         assert sum(line["event"] == "labels written" for line in site.events(party)) <= 2
+
+        def over(party: str = party) -> set[str]:
+            return {line["state"] for line in facts(site, party) if line["event"] == "job over"}
+
+        until(over, f"{party} has ended its part")
+        assert over() == {"finished"}
         assert not auditfile.verified(audit_file(site, party)).fault
-        over = [line["state"] for line in facts(site, party) if line["event"] == "job over"]
-        assert set(over) == {"finished"}
     assert [line["event"] for line in facts(site, second)].count("job approved") in (1, 2)  # twice: killed in between
     again = site.submit()
     until(lambda: _state(site, again) == ("waiting", (second,)), "the next job needs its own approval")
