@@ -14,9 +14,10 @@ import grpc
 import numpy as np
 import pytest
 
+import secfc as secfc_api
 from secfc import auditfile
 from secfc.agreement import submission
-from secfc.errors import OutOfTurn, PeerError
+from secfc.errors import ConfigError, OutOfTurn, PeerError
 from secfc.net import jobs
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as stubs
@@ -76,6 +77,7 @@ def test_jobs_from_submission_to_labels(site: Standing) -> None:
     assert (found["rows"], found["k"], found["digest"]) == (60, 2, name)
     assert "labels" not in found
     check_audit(site, third, name)
+    check_in_python(site, third, name)
     until(lambda: not (site.kit(third) / "state" / "jobs" / name[:16]).exists(), "secrets of the job are gone")
     folder = site.kit(third) / "jobs" / name[:16]
     assert {one.name for one in folder.iterdir()} == {"labels.csv", "profile.csv", "report.html", "result.json"}
@@ -114,6 +116,17 @@ def check_audit(site: Standing, third: str, name: str) -> None:
     assert given == {what: answered[-1][what] for what in given}
     decided = {line["site"]: line["verdict"] for line in told if line["event"] == "site decided"}
     assert decided == dict.fromkeys(site.federation.roster, "allowed")
+
+
+def check_in_python(site: Standing, third: str, name: str) -> None:
+    job = secfc_api.connect(site.kit(third)).job(name[:8])
+    assert (job.digest, job.state, repr(job)) == (name, "finished", f"<job {name[:16]}: finished>")
+    assert (job.wait().result.k, sum(job.result.sizes)) == (2, 60)
+    own = secfc_api.labels(job)
+    assert list(own.columns) == ["age", "weight", "cluster"]
+    assert own["cluster"].tolist() == site.labels(name)[-len(PARTS[2]) :].tolist()
+    with pytest.raises(ConfigError, match="analyst is no site: labels stay with the owners"):
+        secfc_api.labels(secfc_api.connect(site.kit("analyst")).job(name))
 
 
 def audit_file(site: Standing, party: str) -> Path:
