@@ -81,9 +81,9 @@ class Driver:
 
     async def _in_order(self, effects: Effects) -> None:
         async with self._order:
-            if self.broken is None:
+            if self.broken is None and (effects.keep or effects.audit):
                 try:
-                    await asyncio.to_thread(self._kept, effects)
+                    await asyncio.to_thread(self._write, effects)
                 except (ConfigError, StorageError) as error:
                     self.broken = error
                 except (OSError, MemoryError) as error:
@@ -97,7 +97,7 @@ class Driver:
             self._look()
             raise Unavailable("it cannot write what it must to its disk, and is stopping; its log says why")
 
-    def _kept(self, effects: Effects) -> None:
+    def _write(self, effects: Effects) -> None:
         """The audit file first: after a crash between the two it may tell of what was not kept, never lack what was."""
         if effects.audit and self._ledger is not None:
             self._ledger.append(effects.audit)
@@ -110,6 +110,12 @@ class Driver:
         while self._unkept and self.broken is None:
             await self._idle.wait()
         return self.broken is None
+
+    async def kept(self) -> None:
+        """Wait until what was handled by now is kept; raises Unavailable if it cannot be."""
+        if self._unkept:
+            self._unkept += 1
+            await asyncio.shield(self.spawn(self._in_order(Effects())))
 
     def _release(self, effects: Effects) -> None:
         for send in effects.send:
@@ -157,9 +163,12 @@ class Driver:
         self._look()
 
     async def ticking(self) -> None:
-        """Let time pass, until cancelled."""
+        """Let time pass, until cancelled. A machine that cannot take it would wait for ever, so this process ends then."""
         while self.broken is None:
-            await self.take(Tick())
+            try:
+                await self.take(Tick())
+            except SecfcError as error:
+                self._break(error)
             await asyncio.sleep(TICK_SECONDS)
 
     def end(self) -> None:
