@@ -16,9 +16,11 @@ from click.core import ParameterSource
 
 from secfc import __version__, exits, logs
 from secfc.agreement import allowing, policy
+from secfc.agreement import job as jobs
 from secfc.agreement.federation import LINK_KEY, SERVER, Federation
 from secfc.agreement.job import AUDIENCES, Job
 from secfc.agreement.policy import TO_NOBODY, Policy
+from secfc.auditfile import AuditFile
 from secfc.coding import kernels
 from secfc.commands import options
 from secfc.errors import ConfigError, InvalidInput, NoSuchJob
@@ -315,10 +317,12 @@ async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door
     stopped = exits.stop_signals()
     participant, disk = job.prepare(new=new)
     job.hint()
-    site = SiteView(job.table)
+    site, federation = SiteView(job.table), job.kit.federation
+    ledger = AuditFile(job.store.folder, job.kit.party_name, federation.digest()).about(job=federation.agreed().hex())
     while True:
         leaving = participant.phase is Phase.FINISHED  # an earlier process was killed before it could end
-        task = asyncio.create_task(ClientDriver(job.kit, participant, disk, bind).run(stopped))
+        ledger.begins(jobs.dumps(federation.job))
+        task = asyncio.create_task(ClientDriver(job.kit, participant, disk, bind, ledger=ledger).run(stopped))
         async with opening.opened(door, partial(site.of_machine, participant)):
             ended = await _watched(task, participant, style)
         if stopped.done() and ended.error is not None:
@@ -331,6 +335,7 @@ async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door
         say(log, "the server begins a new job", shares="kept" if job.keeps_shares else "fresh")
         job.store.finish(keep=job.keeps_shares)
         participant, disk = job.prepare()
+    ledger.over(ended.error)
     if ended.error is not None:
         raise ended.error
     if not ended.untold:  # last of all: until the server knows, the same command must be able to go on

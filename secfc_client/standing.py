@@ -4,6 +4,7 @@
     STATE/jobs/JOB/             secrets and shares of the job that is running; gone when it is over
     STATE/clusters-NAME.kept    our share of the clusters that a job has found (`keptclusters`)
     STATE/budget.json           what the rows have given away, over all jobs
+    STATE/audit.jsonl           who asked what, who decided, and what was given away (`auditfile`)
     STATE/node.sock             where people decide (`desk`)
     OUT/JOB/                    labels.csv, profile.csv, report.html and result.json of each job
 
@@ -25,6 +26,7 @@ from typing import Any
 
 from secfc import exits, limits, textfile
 from secfc.agreement.federation import LINK_KEY
+from secfc.auditfile import AuditFile
 from secfc.errors import (
     ConfigError,
     DataError,
@@ -123,7 +125,8 @@ class StandingNode:
             pending_hours=offering.allowing.pending_hours,
             keep_jobs=keep_jobs,
         )
-        self._driver = Driver(self._node, files, log, transmit=self._tell, clock=time.time)
+        self._audit = AuditFile(state, kit.party_name, kit.federation.digest())
+        self._driver = Driver(self._node, files, log, ledger=self._audit, transmit=self._tell, clock=time.time)
         self._attendance = Attendance(kit)
         self._port = CurrentExchange()
         self._attending = False  # whether the server has told us what it has since we started
@@ -260,7 +263,8 @@ class StandingNode:
                 return None
             leave: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             self._page.begins(job.table, participant)
-            part = asyncio.create_task(ClientDriver(job.kit, participant, disk, "", self._port).run(leave))
+            driver = ClientDriver(job.kit, participant, disk, "", self._port, self._audit.about(job=one.digest.hex()))
+            part = asyncio.create_task(driver.run(leave))
             await self._watched(one, part, leave, stopped)
             ended = await part
             self._page.ends()
@@ -292,13 +296,15 @@ class StandingNode:
         if out.is_dir():
             textfile.write(out / "result.json", json.dumps(fields, indent=2) + "\n", "make room there")
         await self._driver.take(Ended(one.digest, state, reason))
+        say(log, "the audit file stands", job=one.job.id, head=self._audit.head)
         shutil.rmtree(self._state / JOBS / one.job.id, ignore_errors=True)
 
     async def _clean(self) -> None:
         """What began here and is over at the server ended without us; folders of old jobs go."""
         for one in list(self._node.records.values()):
             if one.state is State.RUNNING and one.digest != self._node.due:
-                await self._over(one, State.FAILED, _GONE)
+                written = Store(self._state / JOBS / one.job.id).written  # and we were killed before we could note it
+                await self._over(one, *((State.FINISHED, "") if written else (State.FAILED, _GONE)))
         for one in self._node.forgettable:
             shutil.rmtree(self._out / one.job.id, ignore_errors=True)
 

@@ -96,6 +96,11 @@ class Store:
         return (self.folder / "joined").exists()
 
     @property
+    def written(self) -> bool:
+        """Whether the labels of the job that is kept here are written."""
+        return (self.folder / "written").exists()
+
+    @property
     def holder(self) -> str:
         """Names the seed of the shares, and tells nothing about it."""
         if self._current is None:

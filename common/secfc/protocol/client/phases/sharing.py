@@ -43,6 +43,8 @@ class Sharing(Follows):
         if site.federation.holders and not site.federation.helps(site.name):
             outside = int((self.table.own < 0).sum())
             out.say("rows are those that all holders have", rows=self.table.coded.rows, ours_outside=outside)
+        others = [name for name in site.federation.roster if name != site.name]
+        out.record("rows shared", rows=len(site.rows), session=self.session.hex(), clients=others)
         self.desk.deliver(self.table.stage.begin(self.desk.resumed, out), now)
         return None
 
