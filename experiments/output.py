@@ -32,7 +32,7 @@ Row = dict[str, Any]
 Tick = Callable[[str], None]
 DEFAULT_FOLDER = Path("out/experiments")
 WIDTH = 160  # of tables that go to a file
-FORMAT = 1  # raised when a cell's meaning changes, so that old cells are not taken for new ones
+FORMAT = 2  # raised when a cell's meaning changes, so that old cells are not taken for new ones
 
 
 def options(runs: int | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
