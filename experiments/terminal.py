@@ -90,7 +90,9 @@ def _styled(style: Style, code: int) -> Style:
     if code == 0:
         return Style()
     if code in (1, 2, 3):
-        return replace(style, bold=style.bold or code == 1, dim=style.dim or code == 2, italic=style.italic or code == 3)
+        return replace(
+            style, bold=style.bold or code == 1, dim=style.dim or code == 2, italic=style.italic or code == 3
+        )
     if 30 <= code < 38 or 90 <= code < 98:
         return replace(style, colour=_COLOURS[code % 10])
     return replace(style, colour=_INK) if code == 39 else style
