@@ -39,7 +39,9 @@ def record(call: Sequence[str]) -> list[tuple[float, terminal.Picture]]:
     while piece := _read(master):
         screen.feed(decode(piece))
         second = time.monotonic() - begun
-        if second - pictures[-1][0] >= EVERY and screen.picture() != pictures[-1][1]:
+        if second - pictures[-1][0] < EVERY and len(pictures) > 1:  # more of the same: a table comes in several pieces
+            second = pictures.pop()[0]
+        if screen.picture() != pictures[-1][1]:
             pictures.append((second, screen.picture()))
     pictures.append((time.monotonic() - begun, screen.picture()))
     if code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
