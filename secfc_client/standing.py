@@ -2,6 +2,7 @@
 
     STATE/jobs/DIGEST.job       what is remembered of a job (`Node`)
     STATE/jobs/JOB/             secrets and shares of the job that is running; gone when it is over
+    STATE/clusters-NAME.kept    our share of the clusters that a job has found (`keptclusters`)
     STATE/budget.json           what the rows have given away, over all jobs
     STATE/node.sock             where people decide (`desk`)
     OUT/JOB/                    labels.csv, profile.csv, report.html and result.json of each job
@@ -23,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from secfc import exits, limits, textfile
-from secfc.agreement import plan
 from secfc.agreement.federation import LINK_KEY
 from secfc.errors import (
     ConfigError,
@@ -50,7 +50,7 @@ from secfc.protocol.jobs.record import Record, State
 from secfc.web import deciding, opening
 from secfc.web.deciding import Deciding
 from secfc.web.door import Door
-from secfc_client import budget, desk, statefiles
+from secfc_client import budget, desk, keptclusters, statefiles
 from secfc_client.datasets.formats.base import shown
 from secfc_client.describing import described
 from secfc_client.driver import ClientDriver, listen
@@ -220,7 +220,12 @@ class StandingNode:
         rules = self._offering.limits(one.job, self._node.decision(one))
         table = table_of(dataset.path, federation, self._kit.party_name, dataset.id_column)
         ready = prepared(table, dataset.path, federation, self._kit.party_name, self._kit.path / LINK_KEY)
-        if len(table) < rules.least_rows:
+        made, frozen = keptclusters.for_job(federation, self._state, self._kit.party_name)
+        if frozen is not None:
+            keptclusters.check_features(frozen, table.feature_names)
+        if len(table) < rules.least_rows and (
+            frozen is None or len(table)
+        ):  # who has no new row takes part all the same
             raise Refused(f"policy.toml: least_rows = {rules.least_rows}, and it has fewer")
         out = self._out / one.job.id
         with limits.telling(f"{out}: cannot be made", "choose another --out"):
@@ -228,8 +233,8 @@ class StandingNode:
         files = Files(dataset.path, out / "labels.csv", out / "centers.csv", out / "profile.csv", out / "report.html")
         return SiteJob(
             replace(self._kit, federation=federation),
-            plan.of(federation),
-            replace(rules, keep_shares=False, keep_clusters=False),  # each job has a state folder of its own
+            made,
+            replace(rules, keep_shares=False),  # each job has a state folder of its own
             ready.table,
             ready.rows,
             ready.ids,
@@ -239,8 +244,9 @@ class StandingNode:
             write_ids=False,
             publish_ids=False,
             all_k=True,
+            clusters=frozen,
             dataset=dataset.name,
-            counted=self._state,
+            lasting=self._state,
         )
 
     async def _taking_part(self, one: Record, job: SiteJob, stopped: asyncio.Future[int]) -> PartEnded | None:
