@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc.coding import kernels, parallel, prg
+from secfc.coding.blocks import Ask, Packed, T
 from secfc.coding.field import EXACT_TERMS, Field, Layout, Residues, Words
 from secfc.coding.lagrange import Code
 from secfc.errors import InvalidInput
@@ -144,11 +145,13 @@ def _matrix(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class CodedRows:
-    """What one client holds after sharing: its share of every one of the m rows, in row order.
+    """What one client holds after sharing: its share of every one of the m rows, in row order, in memory and one block.
 
     The matrix of a lane has two more columns than a share: ‖x̃‖² and 1. With them a whole column of coded distances is one
     matrix product (see `distances`).
     """
+
+    streamed = False
 
     def __init__(self, field: Field, rows: int, length: int) -> None:
         self.field = field
@@ -160,8 +163,12 @@ class CodedRows:
     def rows(self) -> int:
         return int(self.matrix.shape[1])
 
-    def put(self, rows: slice | npt.NDArray[np.int64], words: Words, *, add: bool = False) -> None:
-        """Take in the packed shares of some rows; `add` sums them with what is there (several owners of a slot)."""
+    def spool(self, key: str, row_residues: int) -> None:
+        """See `Blocks`, here and below."""
+
+    def put(self, rows: slice | npt.NDArray[np.int64], words: Words | Packed, *, add: bool = False) -> None:
+        if not isinstance(words, np.ndarray):
+            words = np.concatenate([piece for _, piece in words.pieces()])
         target = self.matrix[:, :, : self.length]
         if isinstance(rows, slice):
             view = target[:, rows]
@@ -173,15 +180,25 @@ class CodedRows:
 
     def finish(self) -> None:
         """Compute ‖x̃_i‖² of every row, once a job."""
-        block = parallel.block_rows(8 * (self.length + 2))
-        for lane, p in enumerate(self.field.primes):
-            for a in range(0, self.rows, block):
-                self.matrix[lane, a : a + block, self.length] = squared_norms(
-                    self.matrix[lane, a : a + block, : self.length], p
-                )
+        add_norms(self.field, self.matrix)
+
+    def each(self, ask: Ask[T]) -> Iterator[T]:
+        operation = ask(0, self.rows)
+        if operation is not None:
+            yield operation(0, self.matrix)
 
     def __repr__(self) -> str:
         return f"CodedRows({self.rows} rows × {self.length}, {self.field.lanes} lanes)"
+
+
+def add_norms(field: Field, matrix: Residues) -> None:
+    """Write ‖x̃_i‖² into the last column but one of a block."""
+    length = matrix.shape[2] - 2
+    block = parallel.block_rows(8 * (length + 2))
+    for lane, p in enumerate(field.primes):
+        for a in range(0, matrix.shape[1], block):
+            part = matrix[lane, a : a + block]
+            part[:, length] = squared_norms(part[:, :length], p)
 
 
 def squared_norms(vectors: Residues, p: int) -> Residues:

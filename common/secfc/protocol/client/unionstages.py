@@ -22,8 +22,9 @@ import numpy.typing as npt
 
 from secfc.agreement.plan import Plan
 from secfc.coding import summing
+from secfc.coding.blocks import Blocks
 from secfc.coding.field import Layout, Words
-from secfc.coding.sharing import CodedRows, Shares, SlotShares
+from secfc.coding.sharing import Shares, SlotShares
 from secfc.coding.summing import Sum
 from secfc.errors import JobFailed, Malformed, OutOfTurn, WrongSender
 from secfc.framing import framed
@@ -165,7 +166,7 @@ class UnionStages:
             return IdIntersection(self._code, self._session, limit, counted, self._holders)
         return union.IdUnion(self._code, self._session, limit, counted)
 
-    def rows_stage(self, rows: npt.NDArray[np.int64], coded: CodedRows) -> Stage:
+    def rows_stage(self, rows: npt.NDArray[np.int64], coded: Blocks) -> Stage:
         """The stage that shares the rows themselves."""
         known = self._known()
         context = messages.slots_context(known.digest)
