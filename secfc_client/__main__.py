@@ -33,6 +33,7 @@ from secfc.web import opening
 from secfc.web.door import Door
 from secfc_client import data, keptclusters, profile, report
 from secfc_client.driver import ClientDriver
+from secfc_client.engines.engine import Wishes, bytes_of, check
 from secfc_client.job import Files, SiteJob
 from secfc_client.offering import Offering, datasets
 from secfc_client.preparing import prepared, table_of
@@ -44,7 +45,7 @@ log = logging.getLogger("secfc.client")
 _GIVEN = ParameterSource.COMMANDLINE
 _OF_NODES = (  # options that make sense with --dataset
     *("kit_path", "dataset_files", "out", "id_columns", "keep_jobs", "policy_path", "require_policy"),
-    *("state", "bind", "wait", "log_format", "quiet"),
+    *("state", "bind", "wait", "memory", "log_format", "quiet"),
 )
 
 
@@ -122,6 +123,11 @@ _OF_NODES = (  # options that make sense with --dataset
 )
 @options.bind
 @options.web
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    help="What this process may take, e.g. 2GiB: shares that would need more are held in files of the state folder.",
+)
 @click.option("--wait", default=600.0, show_default=True, help="Seconds to keep trying to reach the server.")
 @options.logging
 @click.version_option(__version__, prog_name="secfc-client")
@@ -150,6 +156,7 @@ def command(
     again: bool,
     bind: str | None,
     web: str | None,
+    memory: str | None,
     wait: float,
     log_format: str,
     quiet: bool,
@@ -167,11 +174,14 @@ def command(
         raise ConfigError(f"{kit_path} is {whose}'s kit; secfc-client needs a client's")
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
+    wishes = Wishes(None if memory is None else bytes_of(memory))
     if dataset_files:
         rules = _rules(kit_path, policy_path, require_policy, None)
         allowed = allowing.of_kit(kit_path, policy_path)
         offering = Offering(loaded.federation, datasets(dataset_files, id_columns), rules, allowed)
-        return _stay(loaded, offering, state or kit_path / "state", out or kit_path / JOBS, keep_jobs, bind, wait)
+        return _stay(
+            loaded, offering, state or kit_path / "state", out or kit_path / JOBS, keep_jobs, bind, wait, wishes
+        )
     loaded, made, kept = keptclusters.prepared(loaded, state or kit_path / "state", assign_from)
     federation, name = loaded.federation, loaded.party_name
     rules = _rules(kit_path, policy_path, require_policy, open_centers)
@@ -192,7 +202,9 @@ def command(
         raise InvalidInput("every holder has every row, so there is nothing to publish; leave out --publish-ids")
     address = _address(loaded, bind)
     rows, ids = ready.rows, ready.ids
-    job = SiteJob(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids, all_k, kept)
+    job = SiteJob(
+        loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids, all_k, kept, wishes=wishes
+    )
     if again and (new or publish_ids):
         raise InvalidInput("--again only writes the labels again; leave out --new and --publish-ids")
     if again and files is None:
@@ -203,6 +215,7 @@ def command(
     with Lock(store.folder, "secfc-client"):  # before anything there is changed
         # before anybody waits for us: compiling holds up every other thread, and links seem broken
         kernels.warm()
+        check(wishes.memory)
         door = opening.prepared(web, loaded, store.folder)
         return asyncio.run(_run(job, address, new, (log_format, quiet), door))
 
@@ -222,7 +235,14 @@ def _address(loaded: Kit, bind: str | None) -> str:
 
 
 def _stay(
-    loaded: Kit, offering: Offering, state: Path, out: Path, keep_jobs: int, bind: str | None, wait: float
+    loaded: Kit,
+    offering: Offering,
+    state: Path,
+    out: Path,
+    keep_jobs: int,
+    bind: str | None,
+    wait: float,
+    wishes: Wishes,
 ) -> int:
     context = click.get_current_context()
     given = [one for one in context.command.params if context.get_parameter_source(str(one.name)) is _GIVEN]
@@ -237,7 +257,8 @@ def _stay(
     loaded.pins.remember(state)
     with Lock(state, "secfc-client"):
         kernels.warm()
-        code = asyncio.run(StandingNode(loaded, offering, state, out, keep_jobs, wait).run(address))
+        check(wishes.memory)
+        code = asyncio.run(StandingNode(loaded, offering, state, out, keep_jobs, wait, wishes).run(address))
     logs.last_words("stopped; start the same command again to go on", code=code, error=False)
     return code
 

@@ -51,6 +51,7 @@ from secfc_client import budget, desk, statefiles
 from secfc_client.datasets.formats.base import shown
 from secfc_client.describing import described
 from secfc_client.driver import ClientDriver, listen
+from secfc_client.engines.engine import Wishes
 from secfc_client.job import Files, SiteJob
 from secfc_client.offering import Offering
 from secfc_client.preparing import prepared, table_of
@@ -98,7 +99,10 @@ class JobFiles:
 class StandingNode:
     """The process around the node's machine."""
 
-    def __init__(self, kit: Kit, offering: Offering, state: Path, out: Path, keep_jobs: int, wait: float) -> None:
+    def __init__(
+        self, kit: Kit, offering: Offering, state: Path, out: Path, keep_jobs: int, wait: float, wishes: Wishes
+    ) -> None:
+        self._wishes = wishes
         self._kit, self._offering, self._state, self._out, self._wait = kit, offering, state, out, wait
         files = JobFiles(state / JOBS)
         self._node = Node(
@@ -220,6 +224,7 @@ class StandingNode:
             publish_ids=False,
             all_k=True,
             dataset=dataset.name,
+            wishes=self._wishes,
             counted=self._state,
         )
 

@@ -36,16 +36,18 @@ class Packed(Protocol):
         """Bytes in all."""
         ...
 
-    def pieces(self) -> Iterator[tuple[int, Words]]:
-        """All words in order, with the place of each piece; a piece begins with a row whose number is a multiple of
-        `parallel.ROW_GROUP`."""
+    def pieces(self, row_residues: int) -> Iterator[tuple[int, Words]]:
+        """All words in order, with the first row of each piece, a multiple of `parallel.ROW_GROUP`."""
         ...
 
 
 class Spool(Packed, Protocol):
-    """Takes words as they arrive; `Put` keeps it, whole and under its key, and after that it can be read."""
+    """Takes bytes of words as they arrive; `PutSpool` keeps it, whole and under its key, and after that it can be read."""
 
     def write(self, data: bytes | memoryview) -> None: ...
+
+    def seal(self) -> None:
+        """It is whole: put it in its place."""
 
 
 class Blocks(Protocol):
@@ -62,11 +64,9 @@ class Blocks(Protocol):
         """Residues of a share in a lane."""
 
     @property
-    def streamed(self) -> bool:
-        """Whether there may be more than fits into memory: answers are then made while they are sent."""
-
-    def spool(self, key: str, row_residues: int) -> Spool | None:
-        """Where shares that arrive are gathered, to be kept under a key; None for memory."""
+    def spool(self) -> Callable[[str], Spool] | None:
+        """Where shares that arrive are gathered, to be kept under a key. None: in memory. Otherwise there may be more than
+        fits there, and answers are made while they are sent."""
 
     def put(self, rows: slice | npt.NDArray[np.int64], words: Words | Packed, *, add: bool = False) -> None:
         """Take in the packed shares of some rows; `add` sums them with what is there (several owners of a slot)."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +70,10 @@ class Shares:
             at = a // _BLOCK * per_block
             yield max(at, first), words[max(first - at, 0) :]
 
+    def of(self, receiver: int) -> OneShare:
+        """One client's share, made when it is read."""
+        return OneShare(self, receiver)
+
     def _block(self, first: int, rows: int, receivers: Sequence[int]) -> list[Words]:
         """Packed shares of a block of rows, for each receiver."""
         field = self.code.field
@@ -98,6 +103,22 @@ class Shares:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.rows} rows, id {self.id.hex()})"
+
+
+@dataclass(frozen=True, eq=False)
+class OneShare:
+    """One client's packed share of a share set."""
+
+    shares: Shares
+    receiver: int
+
+    def __len__(self) -> int:
+        return 8 * self.shares.layout.words
+
+    def pieces(self, row_residues: int) -> Iterator[tuple[int, Words]]:
+        """See `blocks.Packed`."""
+        for place, words in self.shares.pieces(self.receiver):
+            yield 3 * place // row_residues, words
 
 
 class ShareSet(Shares):
@@ -151,7 +172,7 @@ class CodedRows:
     matrix product (see `distances`).
     """
 
-    streamed = False
+    spool = None
 
     def __init__(self, field: Field, rows: int, length: int) -> None:
         self.field = field
@@ -163,12 +184,9 @@ class CodedRows:
     def rows(self) -> int:
         return int(self.matrix.shape[1])
 
-    def spool(self, key: str, row_residues: int) -> None:
-        """See `Blocks`, here and below."""
-
     def put(self, rows: slice | npt.NDArray[np.int64], words: Words | Packed, *, add: bool = False) -> None:
         if not isinstance(words, np.ndarray):
-            words = np.concatenate([piece for _, piece in words.pieces()])
+            raise InvalidInput("shares that are not in memory do not go there")
         target = self.matrix[:, :, : self.length]
         if isinstance(rows, slice):
             view = target[:, rows]
@@ -179,7 +197,6 @@ class CodedRows:
         target[:, rows] = part
 
     def finish(self) -> None:
-        """Compute ‖x̃_i‖² of every row, once a job."""
         add_norms(self.field, self.matrix)
 
     def each(self, ask: Ask[T]) -> Iterator[T]:
