@@ -45,7 +45,7 @@ log = logging.getLogger("secfc.client")
 _GIVEN = ParameterSource.COMMANDLINE
 _OF_NODES = (  # options that make sense with --dataset
     *("kit_path", "dataset_files", "out", "id_columns", "keep_jobs", "policy_path", "require_policy"),
-    *("state", "bind", "wait", "memory", "log_format", "quiet"),
+    *("state", "bind", "web", "wait", "memory", "log_format", "quiet"),
 )
 
 
@@ -179,9 +179,8 @@ def command(
         rules = _rules(kit_path, policy_path, require_policy, None)
         allowed = allowing.of_kit(kit_path, policy_path)
         offering = Offering(loaded.federation, datasets(dataset_files, id_columns), rules, allowed)
-        return _stay(
-            loaded, offering, state or kit_path / "state", out or kit_path / JOBS, keep_jobs, bind, wait, wishes
-        )
+        folders = state or kit_path / "state", out or kit_path / JOBS
+        return _stay(loaded, offering, *folders, keep_jobs, bind, web, wait, wishes)
     loaded, made, kept = keptclusters.prepared(loaded, state or kit_path / "state", assign_from)
     federation, name = loaded.federation, loaded.party_name
     rules = _rules(kit_path, policy_path, require_policy, open_centers)
@@ -241,6 +240,7 @@ def _stay(
     out: Path,
     keep_jobs: int,
     bind: str | None,
+    web: str | None,
     wait: float,
     wishes: Wishes,
 ) -> int:
@@ -258,7 +258,8 @@ def _stay(
     with Lock(state, "secfc-client"):
         kernels.warm()
         check(wishes.memory)
-        code = asyncio.run(StandingNode(loaded, offering, state, out, keep_jobs, wait, wishes).run(address))
+        door = opening.prepared(web, loaded, state)
+        code = asyncio.run(StandingNode(loaded, offering, state, out, keep_jobs, wait, door, wishes).run(address))
     logs.last_words("stopped; start the same command again to go on", code=code, error=False)
     return code
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from secfc.agreement import job as jobs
@@ -57,3 +58,22 @@ def described(
             "inertias": counted.inertias + most.inertias,
         },
     }
+
+
+def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What `described` gave, for people: all that somebody should know before deciding. A text may have several lines."""
+    before, after = one["given_before"], one["given_afterwards_at_most"]
+    yield "job", one["job"]
+    yield "digest", one["digest"]
+    yield "state", f"{one['state']}; here {one['verdict']}: {one['why']}"
+    yield "submitter", f"{one['submitter']}, {_moment(one['submitted'])}; expires {_moment(one['expires'])}"
+    yield "dataset", f"{one['dataset']}, with {', '.join(one['sites'])}"
+    yield "uploads", f"{one['uploads']}, privacy {one['privacy']}: {one['server_sees']}"
+    yield "centres", f"to {one['centers']}; this site's policy consents to {one['centers_consent']}"
+    yield "parameters", one["parameters"].strip()
+    counts = (f"{what}: {before[what]} so far, at most {after[what]} afterwards" for what in before)
+    yield "given away by this dataset, over all jobs", "\n".join(counts)
+
+
+def _moment(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"

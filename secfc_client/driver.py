@@ -53,7 +53,8 @@ class ClientDriver:
         self._link = Link(kit)
         self._over = asyncio.Event()
         self._driver = driver = Driver(participant, disk, log, transmit=self._transmit, look=self._look)
-        self._relay = RelayLink(kit.party_name, self._link.server, participant, driver.take, driver.spawn)
+        doing = driver.take, driver.kept, driver.spawn
+        self._relay = RelayLink(kit.party_name, self._link.server, participant, *doing)
         self._routes = Routes(kit.federation, self._link, self._relay)
         self._following: asyncio.Task[Any] | None = None
         self._port = port

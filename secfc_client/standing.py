@@ -47,12 +47,16 @@ from secfc.protocol.jobs import node as nodes
 from secfc.protocol.jobs import record
 from secfc.protocol.jobs.node import Approved, Ended, Node, Offered
 from secfc.protocol.jobs.record import Record, State
+from secfc.web import deciding, opening
+from secfc.web.deciding import Deciding
+from secfc.web.door import Door
 from secfc_client import budget, desk, statefiles
 from secfc_client.datasets.formats.base import shown
 from secfc_client.describing import described
 from secfc_client.driver import ClientDriver, listen
-from secfc_client.engines.engine import Wishes
+from secfc_client.engines.engine import AS_NEEDED, Wishes
 from secfc_client.job import Files, SiteJob
+from secfc_client.nodeview import NodeView
 from secfc_client.offering import Offering
 from secfc_client.preparing import prepared, table_of
 from secfc_client.store import Store
@@ -100,7 +104,15 @@ class StandingNode:
     """The process around the node's machine."""
 
     def __init__(
-        self, kit: Kit, offering: Offering, state: Path, out: Path, keep_jobs: int, wait: float, wishes: Wishes
+        self,
+        kit: Kit,
+        offering: Offering,
+        state: Path,
+        out: Path,
+        keep_jobs: int,
+        wait: float,
+        door: Door | None = None,
+        wishes: Wishes = AS_NEEDED,
     ) -> None:
         self._wishes = wishes
         self._kit, self._offering, self._state, self._out, self._wait = kit, offering, state, out, wait
@@ -118,6 +130,8 @@ class StandingNode:
         self._attendance = Attendance(kit)
         self._port = CurrentExchange()
         self._attending = False  # whether the server has told us what it has since we started
+        self._door, self._deciding = door, None if door is None else Deciding(self._answer, deciding.token(state))
+        self._page = NodeView(kit, self._node, self._described, offering, state)
 
     async def run(self, bind: str) -> int:
         """Until stopped; the code of the signal. Raises what our own machine lacks."""
@@ -128,7 +142,10 @@ class StandingNode:
         self._driver.spawn(self._attend())
         self._driver.spawn(self._driver.ticking())
         try:
-            async with desk.opened(self._state, self._answer):
+            async with (
+                desk.opened(self._state, self._answer),
+                opening.opened(self._door, self._page.view, self._deciding),
+            ):
                 while not stopped.done():
                     if self._driver.broken is not None:
                         raise self._driver.broken
@@ -153,12 +170,14 @@ class StandingNode:
             try:
                 async for offers in self._attendance.offers():
                     tries, said = 0, ""
+                    self._page.linked = True
                     await self._driver.take(Offered(offers))
                     self._attending = True
             except SecfcError as error:
                 if str(error) != said:
                     said = str(error)
                     say(log, "the server cannot be reached; trying again", level=logging.WARNING, reason=said)
+            self._page.linked = False
             await asyncio.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
             tries += 1
 
@@ -237,9 +256,11 @@ class StandingNode:
                 await self._driver.take(nodes.Refused(one.digest, _public(error, one)))
                 return None
             leave: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            self._page.begins(job.table, participant)
             part = asyncio.create_task(ClientDriver(job.kit, participant, disk, "", self._port).run(leave))
             await self._watched(one, part, leave, stopped)
             ended = await part
+            self._page.ends()
             if stopped.done() and ended.error is not None:
                 return None
             if not isinstance(ended.error, NoSuchJob):

@@ -33,7 +33,10 @@ from secfc.protocol.jobs.record import Record, State
 from secfc.protocol.messages import Phase
 from secfc.protocol.server.coordinator import Coordinator
 from secfc.protocol.server.job import Deadlines
+from secfc.web import opening
+from secfc.web.door import Door
 from secfc_server.current import CurrentCoordinator
+from secfc_server.hubview import HubView
 from secfc_server.jobs import Jobs
 from secfc_server.journal import Journal
 from secfc_server.listening import listening
@@ -56,6 +59,7 @@ class Standing:
         self._driver = Driver(self._hub, self._journal, log, look=self._look, clock=time.time)
         self._jobs = Jobs(self._hub, self._driver, self._journal, kit.federation)
         self._coordinator, self._exchange = CurrentCoordinator(), CurrentExchange()
+        self._page = HubView(kit.federation, self._hub, self._coordinator, lambda: self._jobs.attending)
         self._seen = -1
 
     def _look(self) -> None:
@@ -63,11 +67,14 @@ class Standing:
             self._seen = self._hub.changes
             self._jobs.notify()
 
-    async def run(self, bind: str, reflect: bool) -> int:
-        """Until stopped; the code of the signal. Raises what our own machine lacks."""
+    async def run(self, bind: str, reflect: bool, door: Door | None = None) -> int:
+        """Until stopped; the code of the signal. `door`: of the page. Raises what our own machine lacks."""
         stopped = exits.stop_signals()
         services = (("Jobs", self._jobs), ("Coordinator", self._coordinator), ("Exchange", self._exchange))
-        async with listening(self._kit, bind, services, stopped, reflect=reflect):
+        async with (
+            listening(self._kit, bind, services, stopped, reflect=reflect),
+            opening.opened(door, self._page.view),
+        ):
             ticking = self._driver.spawn(self._driver.ticking())
             try:
                 while not stopped.done():

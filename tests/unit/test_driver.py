@@ -223,3 +223,18 @@ def test_what_cannot_be_kept_is_never_shown() -> None:
         return await scene.driver.settled()
 
     assert asyncio.run(play()) is False
+
+
+def test_a_machine_that_cannot_take_time_ends_the_process() -> None:
+    """Without ticks no deadline would ever pass."""
+
+    class Broken(Machine):
+        def handle(self, given: Any, now: float) -> Effects:
+            raise JobFailed("no way on")
+
+    async def play() -> Driver:
+        driver = Driver(Broken(), Disk([]), LOG)
+        await asyncio.wait_for(driver.ticking(), 20.0)
+        return driver
+
+    assert str(asyncio.run(play()).broken) == "no way on"

@@ -98,6 +98,12 @@ class Driver:
             await self._idle.wait()
         return self.broken is None
 
+    async def kept(self) -> None:
+        """Wait until what was handled by now is kept; raises Unavailable if it cannot be."""
+        if self._unkept:
+            self._unkept += 1
+            await asyncio.shield(self.spawn(self._in_order(Effects())))
+
     def _release(self, effects: Effects) -> None:
         for send in effects.send:
             self._transmit(send)
@@ -144,9 +150,12 @@ class Driver:
         self._look()
 
     async def ticking(self) -> None:
-        """Let time pass, until cancelled."""
+        """Let time pass, until cancelled. A machine that cannot take it would wait for ever, so this process ends then."""
         while self.broken is None:
-            await self.take(Tick())
+            try:
+                await self.take(Tick())
+            except SecfcError as error:
+                self._break(error)
             await asyncio.sleep(TICK_SECONDS)
 
     def end(self) -> None:

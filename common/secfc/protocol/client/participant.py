@@ -172,14 +172,18 @@ class Participant:
     # --- inputs ----------------------------------------------------------------------------------------------------------
 
     def handle(self, given: Input, now: float) -> Effects:
-        """Take in an input, and say what is to be done. What is refused to another client raises and
-        changes nothing."""
-        out = Effects()
+        """Take in an input, and say what is to be done. What is refused to another client raises and changes nothing; what is
+        found wrong once its message is taken is not its fault."""
+        out, following = Effects(), None
         try:
-            self._enter(self._take(given, now, out), now, out)
+            following = self._take(given, now, out)
         except SecfcError as error:
             if isinstance(given, Arrived):
                 raise
+            self._end(error, now, out)
+        try:
+            self._enter(following, now, out)
+        except SecfcError as error:
             self._end(error, now, out)
         self._send(now, out)
         return out

@@ -37,6 +37,7 @@ class Sharing(Follows):
 
     def begin(self, now: float, out: Effects) -> ClientPhase | None:
         site = self.desk.site
+        self._begin_guard()
         for member in self.met.members:  # shares kept from an earlier job, whose owner does not let them serve another
             if self.desk.resumed and not (site.keeps and member.keeps):
                 out.put(f"this-job-only/{member.name}")
@@ -45,6 +46,14 @@ class Sharing(Follows):
             out.say("rows are those that all holders have", rows=self.table.coded.rows, ours_outside=outside)
         self.desk.deliver(self.table.stage.begin(self.desk.resumed, out), now)
         return None
+
+    def _begin_guard(self) -> None:
+        """Our rules about all rows together are asked here, where they refuse the job, and not whoever's message led here."""
+        site, met, table = self.desk.site, self.met, self.table
+        lasts = table.confirmed is None and met.scaled is None  # whether another job may be about the same rows
+        names = messages.share_sets(met.members) if lasts else messages.holdings(met.session, table.stage.ids)
+        key = hashlib.sha256(framed(b"secfc/v1/leakage-key", site.secrets.seed)).digest()
+        site.guard.begin(met.session, names, table.coded.rows, key)
 
     def worked(self, given: Worked, now: float, out: Effects) -> ClientPhase | None:
         following = super().worked(given, now, out)
@@ -83,13 +92,8 @@ class Sharing(Follows):
 
 def begin_sharing(desk: Desk, now: float, met: Met, confirmed: Confirmed | None) -> Sharing:
     """Every row has its place: by roster, or with private membership by the confirmed union of IDs."""
-    site = desk.site
     table = _by_roster(desk, met) if confirmed is None else _by_slots(desk, met, confirmed)
-    lasts = confirmed is None and met.scaled is None  # whether another job may be about the same rows
-    names = messages.share_sets(met.members) if lasts else messages.holdings(met.session, table.stage.ids)
-    key = hashlib.sha256(framed(b"secfc/v1/leakage-key", site.secrets.seed)).digest()
-    site.guard.begin(met.session, names, table.coded.rows, key)
-    return Sharing(desk, now, met, table, Published(site, table.coded.rows))
+    return Sharing(desk, now, met, table, Published(desk.site, table.coded.rows))
 
 
 def _by_roster(desk: Desk, met: Met) -> JobTable:
