@@ -2,6 +2,8 @@
 
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,3 +191,51 @@ def test_sizes() -> None:
     for wrong in ("2", "2GB", "0MiB", "-1MiB", "1.5GiB", ""):
         with pytest.raises(InvalidInput, match="such as 512MiB"):
             bytes_of(wrong)
+
+
+LARGE = """
+import sys
+import numpy as np
+from pathlib import Path
+from secfc.coding import kernels
+from secfc.coding.blocks import Blocks
+from secfc.coding.field import Field, Layout
+from secfc.kmeans.coins import Coins
+from secfc.kmeans.distances import CodedClusters, Shape
+from secfc.privacy import verification
+from secfc.protocol.effects import PutSpool
+from secfc_client.engines.engine import Engine, Wishes, taken
+from secfc_client.store import Store
+
+field, length, owners, share = Field.of(3), 160, 3, bytes(1 << 20)
+kernels.warm()
+store, limit = Store(Path(sys.argv[1])), taken() + (64 << 20)
+rows = 5 * limit // (8 * field.lanes * (length + 2)) // owners * owners
+blocks = Engine(Wishes(limit), store, 50).hold(field, rows, length)
+for owner in range(owners):
+    key = f"shares/{owner}/{'00' * 16}"
+    spool, left = blocks.spool(key), 8 * Layout.uniform(field, rows // owners, length).words
+    while left:
+        spool.write(share[:left])
+        left -= len(share[:left])
+    store.put([PutSpool(key, spool=spool)])
+    blocks.put(slice(owner * rows // owners, (owner + 1) * rows // owners), spool)
+blocks.finish()
+assert not verification.combined(blocks, Coins(b"c")).any()
+clusters = CodedClusters(blocks, 4)
+for shift in range(2):
+    clusters.assign(((np.arange(rows, dtype=np.int32) + shift) % 4))
+    shape = Shape.of(field, rows, clusters.sizes, range(4), 1 << 20)
+    assert sum(len(words) for _, words in clusters.answer(shape, masks=[(bytes(32), 1)]).pieces()) == shape.layout.words
+peak = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(limit, peak, rows * 8 * field.lanes * (length + 2))
+"""
+
+
+@pytest.mark.slow
+def test_peak_memory_stays_near_the_limit_with_five_times_its_size_of_shares(tmp_path: Path) -> None:
+    """As the operating system counts: receiving, the check of all shares and rounds."""
+    done = subprocess.run([sys.executable, "-c", LARGE, str(tmp_path)], capture_output=True, text=True, check=True)
+    limit, peak, shares = map(int, done.stdout.split())
+    assert shares >= 4.99 * limit
+    assert peak <= 1.3 * limit, f"{peak >> 20} MiB of {limit >> 20} MiB"
