@@ -56,6 +56,7 @@ from secfc_client import budget, desk, keptclusters, statefiles
 from secfc_client.datasets.formats.base import shown
 from secfc_client.describing import described, origin
 from secfc_client.driver import ClientDriver, listen
+from secfc_client.engines.engine import AS_NEEDED, Wishes
 from secfc_client.job import Files, SiteJob
 from secfc_client.nodeview import NodeView
 from secfc_client.offering import Offering
@@ -113,7 +114,9 @@ class StandingNode:
         keep_jobs: int,
         wait: float,
         door: Door | None = None,
+        wishes: Wishes = AS_NEEDED,
     ) -> None:
+        self._wishes = wishes
         self._kit, self._offering, self._state, self._out, self._wait = kit, offering, state, out, wait
         files = JobFiles(state / JOBS)
         self._node = Node(
@@ -251,6 +254,7 @@ class StandingNode:
             dataset=dataset.name,
             lasting=self._state,
             origin=origin(one, self._node.decision(one).why),
+            wishes=self._wishes,
         )
 
     async def _taking_part(self, one: Record, job: SiteJob, stopped: asyncio.Future[int]) -> PartEnded | None:
