@@ -175,6 +175,7 @@ function charts(view) {
 }
 
 function tables(view) {
+  $("s-given").hidden = !view.given.length && !view.given_note;
   $("given").replaceChildren(...view.given.map((one) => row([one.what, one.count, one.most ?? ["–", "n"],
     one.limit === null ? ["no limit", "n site-only"] : [Math.max(one.limit - one.count, 0), one.limit > one.count ? "n site-only" : "n site-only bad"]])));
   $("given-note").textContent = view.given_note;
