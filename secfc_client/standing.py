@@ -2,7 +2,9 @@
 
     STATE/jobs/DIGEST.job       what is remembered of a job (`Node`)
     STATE/jobs/JOB/             secrets and shares of the job that is running; gone when it is over
+    STATE/clusters-NAME.kept    our share of the clusters that a job has found (`keptclusters`)
     STATE/budget.json           what the rows have given away, over all jobs
+    STATE/audit.jsonl           who asked what, who decided, and what was given away (`auditfile`)
     STATE/node.sock             where people decide (`desk`)
     OUT/JOB/                    labels.csv, profile.csv, report.html and result.json of each job
 
@@ -23,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from secfc import exits, limits, textfile
-from secfc.agreement import plan
 from secfc.agreement.federation import LINK_KEY
+from secfc.auditfile import AuditFile
 from secfc.errors import (
     ConfigError,
     DataError,
@@ -50,10 +52,11 @@ from secfc.protocol.jobs.record import Record, State
 from secfc.web import deciding, opening
 from secfc.web.deciding import Deciding
 from secfc.web.door import Door
-from secfc_client import budget, desk, statefiles
+from secfc_client import budget, desk, keptclusters, statefiles
 from secfc_client.datasets.formats.base import shown
-from secfc_client.describing import described
+from secfc_client.describing import described, origin
 from secfc_client.driver import ClientDriver, listen
+from secfc_client.engines.engine import AS_NEEDED, Wishes
 from secfc_client.job import Files, SiteJob
 from secfc_client.nodeview import NodeView
 from secfc_client.offering import Offering
@@ -111,7 +114,9 @@ class StandingNode:
         keep_jobs: int,
         wait: float,
         door: Door | None = None,
+        wishes: Wishes = AS_NEEDED,
     ) -> None:
+        self._wishes = wishes
         self._kit, self._offering, self._state, self._out, self._wait = kit, offering, state, out, wait
         files = JobFiles(state / JOBS)
         self._node = Node(
@@ -123,7 +128,8 @@ class StandingNode:
             pending_hours=offering.allowing.pending_hours,
             keep_jobs=keep_jobs,
         )
-        self._driver = Driver(self._node, files, log, transmit=self._tell, clock=time.time)
+        self._audit = AuditFile(state, kit.party_name, kit.federation.digest())
+        self._driver = Driver(self._node, files, log, ledger=self._audit, transmit=self._tell, clock=time.time)
         self._attendance = Attendance(kit)
         self._port = CurrentExchange()
         self._attending = False  # whether the server has told us what it has since we started
@@ -220,7 +226,12 @@ class StandingNode:
         rules = self._offering.limits(one.job, self._node.decision(one))
         table = table_of(dataset.path, federation, self._kit.party_name, dataset.id_column)
         ready = prepared(table, dataset.path, federation, self._kit.party_name, self._kit.path / LINK_KEY)
-        if len(table) < rules.least_rows:
+        made, frozen = keptclusters.for_job(federation, self._state, self._kit.party_name)
+        if frozen is not None:
+            keptclusters.check_features(frozen, table.feature_names)
+        if len(table) < rules.least_rows and (
+            frozen is None or len(table)
+        ):  # who has no new row takes part all the same
             raise Refused(f"policy.toml: least_rows = {rules.least_rows}, and it has fewer")
         out = self._out / one.job.id
         with limits.telling(f"{out}: cannot be made", "choose another --out"):
@@ -228,8 +239,8 @@ class StandingNode:
         files = Files(dataset.path, out / "labels.csv", out / "centers.csv", out / "profile.csv", out / "report.html")
         return SiteJob(
             replace(self._kit, federation=federation),
-            plan.of(federation),
-            replace(rules, keep_shares=False, keep_clusters=False),  # each job has a state folder of its own
+            made,
+            replace(rules, keep_shares=False),  # each job has a state folder of its own
             ready.table,
             ready.rows,
             ready.ids,
@@ -239,8 +250,11 @@ class StandingNode:
             write_ids=False,
             publish_ids=False,
             all_k=True,
+            clusters=frozen,
             dataset=dataset.name,
-            counted=self._state,
+            lasting=self._state,
+            origin=origin(one, self._node.decision(one).why),
+            wishes=self._wishes,
         )
 
     async def _taking_part(self, one: Record, job: SiteJob, stopped: asyncio.Future[int]) -> PartEnded | None:
@@ -253,7 +267,8 @@ class StandingNode:
                 return None
             leave: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             self._page.begins(job.table, participant)
-            part = asyncio.create_task(ClientDriver(job.kit, participant, disk, "", self._port).run(leave))
+            driver = ClientDriver(job.kit, participant, disk, "", self._port, self._audit.about(job=one.digest.hex()))
+            part = asyncio.create_task(driver.run(leave))
             await self._watched(one, part, leave, stopped)
             ended = await part
             self._page.ends()
@@ -285,13 +300,15 @@ class StandingNode:
         if out.is_dir():
             textfile.write(out / "result.json", json.dumps(fields, indent=2) + "\n", "make room there")
         await self._driver.take(Ended(one.digest, state, reason))
+        say(log, "the audit file stands", job=one.job.id, head=self._audit.head)
         shutil.rmtree(self._state / JOBS / one.job.id, ignore_errors=True)
 
     async def _clean(self) -> None:
         """What began here and is over at the server ended without us; folders of old jobs go."""
         for one in list(self._node.records.values()):
             if one.state is State.RUNNING and one.digest != self._node.due:
-                await self._over(one, State.FAILED, _GONE)
+                written = Store(self._state / JOBS / one.job.id).written  # and we were killed before we could note it
+                await self._over(one, *((State.FINISHED, "") if written else (State.FAILED, _GONE)))
         for one in self._node.forgettable:
             shutil.rmtree(self._out / one.job.id, ignore_errors=True)
 
