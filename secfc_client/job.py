@@ -69,6 +69,7 @@ class SiteJob:
     all_k: bool = False  # write the labels of every k
     clusters: KeptClusters | None = None  # those that rows are only assigned to, if they are an earlier job's
     dataset: str = ""  # of a node, that the rows come from
+    subject: bytes = b""  # what secrets and shares are for, if not for this one job: jobs of the same kind
     counted: Path | None = None  # where what the rows have given away is kept, if not in the state folder of the job
 
     @property
@@ -83,7 +84,8 @@ class SiteJob:
         federation, store = self.kit.federation, self.store
         if new and store.begun:
             say(log, "giving up what was left of an unfinished job", level=logging.WARNING, state=store.folder)
-        secrets = store.secrets(naming.subject(federation.agreed(), self.table), self.rows, new=new)
+        subject = naming.subject(self.subject or federation.agreed(), self.table)
+        secrets = store.secrets(subject, self.rows, new=new)
         kept = store.kept()
         guard = Guard(federation, self.plan, self.rules, kept.get("given", b""))
         accounts = self._accounts()
