@@ -19,8 +19,7 @@ from secfc import limits
 from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
 from secfc.framing import framed
-from secfc.protocol.effects import Drop
-from secfc_client.store import Store
+from secfc_client.store import LASTING, SECRETS, Store
 
 FOLDER = "shares"
 MOST_KINDS = 8  # whose shares are kept; those that were not used for longest give way
@@ -54,9 +53,11 @@ class Shelf:
     def give_back(self, name: bytes, store: Store) -> None:
         """A job is over: what may serve another one stays. Keys and nonce of this one are gone first."""
         store.finish(keep=True)
-        store.put([Drop("given")])  # of other runs than the next job's; the budget has it
         kept = self._path(name)
         with limits.telling(f"{kept}: cannot be replaced", _CURE):
+            for path in store.folder.iterdir():  # `given` too: of other runs than the next job's, and the budget has it
+                if path.name != SECRETS and path.suffix != LASTING:
+                    path.unlink()
             shutil.rmtree(kept, ignore_errors=True)
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             store.folder.rename(kept)

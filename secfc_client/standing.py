@@ -3,6 +3,7 @@
     STATE/jobs/DIGEST.job       what is remembered of a job (`Node`)
     STATE/jobs/JOB/             secrets and shares of the job that is running; gone when it is over
     STATE/shares/               what may serve the next one (`shelf`), if policy.toml keeps shares
+    STATE/clusters-NAME.kept    our share of the clusters that a job has found (`keptclusters`)
     STATE/budget.json           what the rows have given away, over all jobs
     STATE/audit.jsonl           who asked what, who decided, and what was given away (`auditfile`)
     STATE/node.sock             where people decide (`desk`)
@@ -25,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from secfc import exits, limits, textfile
-from secfc.agreement import plan
 from secfc.agreement.federation import LINK_KEY
 from secfc.agreement.submission import ID_DIGITS
 from secfc.auditfile import AuditFile
@@ -54,10 +54,11 @@ from secfc.protocol.jobs.record import Record, State
 from secfc.web import deciding, opening
 from secfc.web.deciding import Deciding
 from secfc.web.door import Door
-from secfc_client import budget, desk, shelf
+from secfc_client import budget, desk, keptclusters, shelf
 from secfc_client.datasets.formats.base import shown
-from secfc_client.describing import described
+from secfc_client.describing import described, origin
 from secfc_client.driver import ClientDriver, listen
+from secfc_client.engines.engine import AS_NEEDED, Wishes
 from secfc_client.job import Files, SiteJob
 from secfc_client.jobfiles import JobFiles
 from secfc_client.nodeview import NodeView
@@ -85,7 +86,9 @@ class StandingNode:
         keep_jobs: int,
         wait: float,
         door: Door | None = None,
+        wishes: Wishes = AS_NEEDED,
     ) -> None:
+        self._wishes = wishes
         self._kit, self._offering, self._state, self._out, self._wait = kit, offering, state, out, wait
         files = JobFiles(state / JOBS)
         self._node = Node(
@@ -198,29 +201,37 @@ class StandingNode:
         rules = self._offering.limits(one.job, self._node.decision(one))
         table = table_of(dataset.path, federation, self._kit.party_name, dataset.id_column)
         ready = prepared(table, dataset.path, federation, self._kit.party_name, self._kit.path / LINK_KEY)
-        if len(table) < rules.least_rows:
+        made, frozen = keptclusters.for_job(federation, self._state, self._kit.party_name)
+        if frozen is not None:
+            keptclusters.check_features(frozen, table.feature_names)
+        if len(table) < rules.least_rows and (
+            frozen is None or len(table)
+        ):  # who has no new row takes part all the same
             raise Refused(f"policy.toml: least_rows = {rules.least_rows}, and it has fewer")
         out = self._out / one.job.id
         with limits.telling(f"{out}: cannot be made", "choose another --out"):
             out.mkdir(mode=0o700, parents=True, exist_ok=True)
         files = Files(dataset.path, out / "labels.csv", out / "centers.csv", out / "profile.csv", out / "report.html")
-        made, folder = plan.of(federation), self._state / JOBS / one.job.id
+        keeps = rules.keep_shares and frozen is None
         job = SiteJob(
             replace(self._kit, federation=federation),
             made,
-            replace(rules, keep_clusters=False),
+            replace(rules, keep_shares=keeps),
             ready.table,
             ready.rows,
             ready.ids,
-            Store(folder),
+            Store(self._state / JOBS / one.job.id),
             files,
             self._wait,
             write_ids=False,
             publish_ids=False,
             all_k=True,
+            clusters=frozen,
             dataset=dataset.name,
-            subject=shelf.kind(dataset.name, federation, made) if rules.keep_shares else b"",
-            counted=self._state,
+            subject=shelf.kind(dataset.name, federation, made) if keeps else b"",
+            lasting=self._state,
+            origin=origin(one, self._node.decision(one).why),
+            wishes=self._wishes,
         )
         self._lend(job)
         return job

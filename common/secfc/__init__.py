@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from secfc.connecting import connect, labels
     from secfc.estimator import SecureKMeans
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["SecureKMeans", "__version__", "connect", "labels"]
 
 

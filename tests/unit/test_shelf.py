@@ -33,8 +33,11 @@ def test_the_next_job_has_the_seed_and_what_may_last_and_nothing_else(tmp_path: 
     kept, first = Shelf(tmp_path), begun(tmp_path / "jobs" / "first")
     before = first.secrets(NAME, ROWS)
     assert not kept.lend(NAME, tmp_path / "jobs" / "other"), "there is nothing yet"
+    (first.folder / f"labels-{'11' * 16}.kept").write_bytes(b"of the first job")
     kept.give_back(NAME, first)
     assert not first.folder.exists()
+    (left,) = (tmp_path / "shares").iterdir()
+    assert sorted(path.name for path in left.iterdir()) == ["b.lasting", "secrets.json"]
     second = Store(tmp_path / "jobs" / "second")
     assert kept.lend(NAME, second.folder)
     after = second.secrets(NAME, ROWS)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from secfc import limits
+from secfc.coding.blocks import Packed
 from secfc.errors import ConfigError, JobFailed, SecfcError, StorageError, Unavailable
 from secfc.logs import say
 from secfc.protocol.effects import Drop, Effects, Fact, Load, Put, Send, Tick, Work, Worked
@@ -32,7 +33,7 @@ class Disk(Protocol):
 
     def put(self, keep: Sequence[Put | Drop]) -> None: ...
 
-    def get(self, key: str) -> bytes | None: ...
+    def get(self, key: str) -> bytes | Packed | None: ...
 
 
 class Ledger(Protocol):

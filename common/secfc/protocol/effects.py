@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from secfc.coding.blocks import Spool
 from secfc.errors import SecfcError
 from secfc.protocol.parcels import Body, Parcel
 
@@ -32,6 +33,14 @@ class Put:
 
     key: str
     value: Value = field(repr=False)
+
+
+@dataclass(frozen=True)
+class PutSpool(Put):
+    """The same with what a spool has gathered; after that the spool reads from there. Only of who gives spools."""
+
+    value: Value = field(default=b"", repr=False)
+    spool: Spool = field(kw_only=True, repr=False)
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Load:
-    """Read what is kept under a key; comes back as `Worked` with the value, or None if there is none."""
+    """Read what is kept under a key; comes back as `Worked` with the value, or None if there is none. What was a spool may be
+    `Packed`."""
 
     name: tuple[Any, ...]
     key: str

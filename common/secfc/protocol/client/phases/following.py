@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc.agreement.federation import SERVER
-from secfc.coding.sharing import CodedRows
+from secfc.coding.blocks import Blocks
 from secfc.errors import InvalidInput, Malformed, OutOfTurn, SecfcError, WrongSender
 from secfc.kmeans import assignments
 from secfc.kmeans.assignments import Assignments
@@ -43,7 +43,7 @@ class Confirmed(Protocol):
 class JobTable:
     """All rows of the job as they are known here."""
 
-    coded: CodedRows = field(repr=False)
+    coded: Blocks = field(repr=False)
     own: npt.NDArray[np.int64] = field(repr=False)  # where our rows stand among all; -1: nowhere, if a holder lacks it
     stage: Stage
     confirmed: Confirmed | None = None
