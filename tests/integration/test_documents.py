@@ -126,9 +126,16 @@ def test_the_examples(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # of Jupyter's own
-def test_the_notebook(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("secure_kmeans", ["image/png"]),
+        ("jobs", ["image/png", "patients, at all sites", "Result(k=", "lines in order"]),
+    ],
+)
+def test_the_notebooks(tmp_path: Path, name: str, texts: list[str]) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    notebook = nbformat.read(ROOT / "examples" / "secure_kmeans.ipynb", as_version=4)
+    notebook = nbformat.read(ROOT / "examples" / f"{name}.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = "".join(str(cell.get("outputs")) for cell in notebook.cells)
-    assert "image/png" in shown
+    assert [text for text in texts if text not in shown] == []
