@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments import figure1, kfed, peers
 from experiments.plots import NAMES, seconds_text
+from experiments.quality import cells_of
 
 Row = dict[str, Any]
 Lines = list[str]
@@ -209,12 +210,8 @@ def quality(result: Row) -> Lines:
     """Default settings beside scikit-learn's."""
     runs, first = result["asked"]["runs"], result["asked"]["seed"]
     head = ["", "m × d, k", "inertia, `KMeans()`", "inertia, SecFC", "ratio", "index, `KMeans()`", "index, SecFC"]
-    body = []
-    for row in result["rows"]:
-        losses = [f"{row['scikit-learn inertia']:.6g}", f"{row['secfc inertia']:.6g}", f"{row['ratio']:.4f}"]
-        indices = [row.get("scikit-learn index"), row.get("secfc index")]
-        told = ["–" if index is None else f"{index:.3f}" for index in indices]
-        body.append([row["data"], f"{row['m']} × {row['d']}, {row['k']}", *losses, *told])
+    head += ["same start: other rows", "same start: inertia"]
+    body = [cells_of(row) for row in result["rows"]]
     return [*grid(head, body), f"Means over {runs} seeds, {first} to {first + runs - 1}. {_machine_of(result)}", ""]
 
 

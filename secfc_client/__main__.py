@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -36,6 +37,7 @@ from secfc_client.driver import ClientDriver
 from secfc_client.job import Files, SiteJob
 from secfc_client.offering import Offering, datasets
 from secfc_client.preparing import prepared, table_of
+from secfc_client.progress import Progress
 from secfc_client.standing import JOBS, StandingNode
 from secfc_client.store import Store
 from secfc_client.view import SiteView
@@ -44,7 +46,7 @@ log = logging.getLogger("secfc.client")
 _GIVEN = ParameterSource.COMMANDLINE
 _OF_NODES = (  # options that make sense with --dataset
     *("kit_path", "dataset_files", "out", "id_columns", "keep_jobs", "policy_path", "require_policy"),
-    *("state", "bind", "wait", "log_format", "quiet"),
+    *("state", "bind", "web", "wait", "log_format", "quiet"),
 )
 
 
@@ -171,7 +173,7 @@ def command(
         rules = _rules(kit_path, policy_path, require_policy, None)
         allowed = allowing.of_kit(kit_path, policy_path)
         offering = Offering(loaded.federation, datasets(dataset_files, id_columns), rules, allowed)
-        return _stay(loaded, offering, state or kit_path / "state", out or kit_path / JOBS, keep_jobs, bind, wait)
+        return _stay(loaded, offering, state or kit_path / "state", out or kit_path / JOBS, keep_jobs, bind, web, wait)
     loaded, made, kept = keptclusters.prepared(loaded, state or kit_path / "state", assign_from)
     federation, name = loaded.federation, loaded.party_name
     rules = _rules(kit_path, policy_path, require_policy, open_centers)
@@ -222,7 +224,14 @@ def _address(loaded: Kit, bind: str | None) -> str:
 
 
 def _stay(
-    loaded: Kit, offering: Offering, state: Path, out: Path, keep_jobs: int, bind: str | None, wait: float
+    loaded: Kit,
+    offering: Offering,
+    state: Path,
+    out: Path,
+    keep_jobs: int,
+    bind: str | None,
+    web: str | None,
+    wait: float,
 ) -> int:
     context = click.get_current_context()
     given = [one for one in context.command.params if context.get_parameter_source(str(one.name)) is _GIVEN]
@@ -237,7 +246,8 @@ def _stay(
     loaded.pins.remember(state)
     with Lock(state, "secfc-client"):
         kernels.warm()
-        code = asyncio.run(StandingNode(loaded, offering, state, out, keep_jobs, wait).run(address))
+        door = opening.prepared(web, loaded, state)
+        code = asyncio.run(StandingNode(loaded, offering, state, out, keep_jobs, wait, door).run(address))
     logs.last_words("stopped; start the same command again to go on", code=code, error=False)
     return code
 
@@ -332,11 +342,12 @@ async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door
 
 async def _watched(task: asyncio.Task[Ended], participant: Participant, style: tuple[str, bool]) -> Ended:
     """Until the task is done, with its progress on a terminal."""
+    shown = Progress()
     with logs.terminal(*style) as line:
         while not task.done():
             await asyncio.wait({task}, timeout=0.2)
             if line is not None:
-                line.update(participant.line())
+                line.update(shown.line(participant.snapshot(), time.monotonic()))
     return task.result()
 
 

@@ -35,10 +35,10 @@ RULE = '[[allow]]\nname = "all"\nsubmitter = "analyst"\ndataset = "patients"\nfe
 class Standing:
     """A hub and nodes on loopback; analyst may submit."""
 
-    def __init__(self, folder: Path, parts: Parts, uploads: str = "masked") -> None:
+    def __init__(self, folder: Path, parts: Parts, uploads: str = "masked", relay: str | None = None) -> None:
         self.folder, self.parts = folder, parts
         made = local.describe(
-            len(parts), k=1, privacy=1, max_rows=1, features=1, bound=1.0, precision=1, uploads=uploads
+            len(parts), k=1, privacy=1, max_rows=1, features=1, bound=1.0, precision=1, uploads=uploads, relay=relay
         )
         text = federations.dumps(made)
         self.federation: Federation = federations.parse(
