@@ -62,6 +62,12 @@ def described(
     }
 
 
+def origin(one: Record, why: str) -> list[tuple[str, str]]:
+    """Who asked for a job, for what data, and why a site took part."""
+    asked = f"{one.job.submitter}, {_moment(one.job.submitted)}"
+    return [("submitted by", asked), ("dataset", one.job.wanted.dataset), ("this site took part", why)]
+
+
 def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What `described` gave, for people: all that somebody should know before deciding. A text may have several lines."""
     before, after = one["given_before"], one["given_afterwards_at_most"]

@@ -4,6 +4,7 @@
     STATE/jobs/JOB/             secrets and shares of the job that is running; gone when it is over
     STATE/clusters-NAME.kept    our share of the clusters that a job has found (`keptclusters`)
     STATE/budget.json           what the rows have given away, over all jobs
+    STATE/audit.jsonl           who asked what, who decided, and what was given away (`auditfile`)
     STATE/node.sock             where people decide (`desk`)
     OUT/JOB/                    labels.csv, profile.csv, report.html and result.json of each job
 
@@ -25,6 +26,7 @@ from typing import Any
 
 from secfc import exits, limits, textfile
 from secfc.agreement.federation import LINK_KEY
+from secfc.auditfile import AuditFile
 from secfc.errors import (
     ConfigError,
     DataError,
@@ -52,8 +54,9 @@ from secfc.web.deciding import Deciding
 from secfc.web.door import Door
 from secfc_client import budget, desk, keptclusters, statefiles
 from secfc_client.datasets.formats.base import shown
-from secfc_client.describing import described
+from secfc_client.describing import described, origin
 from secfc_client.driver import ClientDriver, listen
+from secfc_client.engines.engine import AS_NEEDED, Wishes
 from secfc_client.job import Files, SiteJob
 from secfc_client.nodeview import NodeView
 from secfc_client.offering import Offering
@@ -111,7 +114,9 @@ class StandingNode:
         keep_jobs: int,
         wait: float,
         door: Door | None = None,
+        wishes: Wishes = AS_NEEDED,
     ) -> None:
+        self._wishes = wishes
         self._kit, self._offering, self._state, self._out, self._wait = kit, offering, state, out, wait
         files = JobFiles(state / JOBS)
         self._node = Node(
@@ -123,7 +128,8 @@ class StandingNode:
             pending_hours=offering.allowing.pending_hours,
             keep_jobs=keep_jobs,
         )
-        self._driver = Driver(self._node, files, log, transmit=self._tell, clock=time.time)
+        self._audit = AuditFile(state, kit.party_name, kit.federation.digest())
+        self._driver = Driver(self._node, files, log, ledger=self._audit, transmit=self._tell, clock=time.time)
         self._attendance = Attendance(kit)
         self._port = CurrentExchange()
         self._attending = False  # whether the server has told us what it has since we started
@@ -247,6 +253,8 @@ class StandingNode:
             clusters=frozen,
             dataset=dataset.name,
             lasting=self._state,
+            origin=origin(one, self._node.decision(one).why),
+            wishes=self._wishes,
         )
 
     async def _taking_part(self, one: Record, job: SiteJob, stopped: asyncio.Future[int]) -> PartEnded | None:
@@ -259,7 +267,8 @@ class StandingNode:
                 return None
             leave: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             self._page.begins(job.table, participant)
-            part = asyncio.create_task(ClientDriver(job.kit, participant, disk, "", self._port).run(leave))
+            driver = ClientDriver(job.kit, participant, disk, "", self._port, self._audit.about(job=one.digest.hex()))
+            part = asyncio.create_task(driver.run(leave))
             await self._watched(one, part, leave, stopped)
             ended = await part
             self._page.ends()
@@ -291,13 +300,15 @@ class StandingNode:
         if out.is_dir():
             textfile.write(out / "result.json", json.dumps(fields, indent=2) + "\n", "make room there")
         await self._driver.take(Ended(one.digest, state, reason))
+        say(log, "the audit file stands", job=one.job.id, head=self._audit.head)
         shutil.rmtree(self._state / JOBS / one.job.id, ignore_errors=True)
 
     async def _clean(self) -> None:
         """What began here and is over at the server ended without us; folders of old jobs go."""
         for one in list(self._node.records.values()):
             if one.state is State.RUNNING and one.digest != self._node.due:
-                await self._over(one, State.FAILED, _GONE)
+                written = Store(self._state / JOBS / one.job.id).written  # and we were killed before we could note it
+                await self._over(one, *((State.FINISHED, "") if written else (State.FAILED, _GONE)))
         for one in self._node.forgettable:
             shutil.rmtree(self._out / one.job.id, ignore_errors=True)
 
