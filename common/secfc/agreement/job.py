@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from secfc.agreement import measures, toml
@@ -124,6 +124,7 @@ class Job:
         """SHA-256 of how values become whole numbers: rows of jobs that differ in it cannot be compared."""
         names = ("features", "feature_names", "agreed", "scale", "bound", "precision")
         fields = {name: value for name, value in dataclasses.asdict(self).items() if name in names}
+        fields["agreed"] = _without(fields["agreed"], "log")
         return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")).digest()
 
     def assigning(self, source: str, k: int) -> Job:
@@ -138,12 +139,17 @@ class Job:
         silent: dict[str, object] = {"other_k": (), "starts": 1, "choose": CHOICES[0]}
         silent |= {"agreed": (), "scale": SCALES[0], "clip": None, "missing": MISSING[0], "split": SPLITS[0]}
         silent |= {"kind": CLUSTER, "source": ""}
-        fields["agreed"] = tuple({key: v for key, v in one.items() if key != "holder" or v} for one in fields["agreed"])
+        fields["agreed"] = _without(fields["agreed"], "holder", "log")
         for name, plain in silent.items():
             if fields[name] == plain:
                 del fields[name]
         canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("ascii")).digest()
+
+
+def _without(agreed: Iterable[Mapping[str, object]], *keys: str) -> tuple[dict[str, object], ...]:
+    """Features without those of these keys that say nothing: as before there were such keys."""
+    return tuple({key: value for key, value in one.items() if key not in keys or value} for one in agreed)
 
 
 def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Job:
