@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from secfc.agreement.job import MEMBERSHIPS
+from secfc.agreement.job import MEMBERSHIPS, PRUNE
 from secfc.agreement.uploads import UPLOADS
 from secfc.errors import PlanError
 from secfc.kmeans import candidates, fixedpoint
@@ -36,6 +36,7 @@ class Wishes:
     membership: str = "public"
     seeding: str = "k-means++"
     candidates: int | None = None
+    prune: bool = PRUNE
 
 
 def checked(wishes: Wishes) -> Wishes:

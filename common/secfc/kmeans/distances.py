@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,33 @@ from secfc.coding.sharing import CodedRows
 from secfc.errors import InvalidInput
 
 Labels = npt.NDArray[np.int32]
+Residue32 = npt.NDArray[np.uint32]
 UNASSIGNED = -1
+
+
+class Pattern(Protocol):
+    """Which distances an upload holds, and how they lie: of all rows to some columns (`Shape`), or of some pairs of a row and
+    a column (`pairs.Strip`). What the layout calls a row is a row of the upload."""
+
+    @property
+    def columns(self) -> tuple[int, ...]: ...
+
+    @property
+    def layout(self) -> Layout: ...
+
+    def columns_of(self, lane: int) -> tuple[int, ...]:
+        """Those whose factors a lane needs."""
+
+    def arranged(self, factor: Residues) -> Residues:
+        """The factors of a lane, a column each, as `products` takes them."""
+
+    def products(
+        self, lane: int, share: Residues, factor: Residues, first: int, out: Residue32, scratch: Residue32
+    ) -> None:
+        """Write a lane of the upload's rows from `first` on, from the shares of all rows in that lane."""
+
+    def decode(self, flat: Residues, first: int, digits: Residue32) -> None:
+        """Write the digits of the upload's rows from `first` on, from sums of their residues."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +70,24 @@ class Shape:
         order = tuple(sorted(columns, key=lambda h: (-need[h], h)))
         widths = tuple(sum(need[h] > lane for h in columns) for lane in range(field.lanes))
         return cls(order, Layout(field, rows, widths))
+
+    def columns_of(self, lane: int) -> tuple[int, ...]:
+        return self.columns[: self.layout.widths[lane]]
+
+    def arranged(self, factor: Residues) -> Residues:
+        return factor
+
+    def products(
+        self, lane: int, share: Residues, factor: Residues, first: int, out: Residue32, scratch: Residue32
+    ) -> None:
+        product = _exact_product if factor.shape[0] > EXACT_TERMS else kernels.product
+        p, offset, width = float(self.layout.field.primes[lane]), self.layout.offsets[lane], self.layout.widths[lane]
+        product(share[first : first + len(out)], factor, p, out, offset, width, scratch)
+
+    def decode(self, flat: Residues, first: int, digits: Residue32) -> None:
+        widths, columns = np.array(self.layout.widths, dtype=np.int64), np.array(self.columns, dtype=np.int64)
+        known = self.layout.field
+        kernels.mixed_radix(flat, widths, known.prime_floats, known.garner, columns, digits, first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,19 +141,17 @@ class CodedClusters:
         self.sizes -= np.bincount(source[source >= 0], minlength=clusters)
         self.labels[rows] = labels
 
-    def upload(self, shape: Shape, weights: Residues | None = None, masks: Sequence[tuple[bytes, int]] = ()) -> Words:
-        """The packed coded distances of all rows to `shape.columns`.
+    def upload(self, shape: Pattern, weights: Residues | None = None, masks: Sequence[tuple[bytes, int]] = ()) -> Words:
+        """The packed coded distances of all rows to `shape.columns`, or of those that the shape has.
 
         `weights` (L,) is this client's interpolation weight a lane, applied before a masked upload; `masks` are the signed
         keys of `masks.signed_keys`.
         """
         layout, matrix = shape.layout, self.coded.matrix
         coefficients = self._coefficients(shape, weights)
-        primes = layout.field.prime_floats.tolist()
         words = np.empty(layout.words, dtype=np.uint64)
         block = prg.block_rows(layout) if masks else parallel.block_rows(4 * layout.row_residues)
         long = self.coded.length + 2 > EXACT_TERMS
-        product = _exact_product if long else kernels.product
 
         def work(first: int, end: int) -> None:
             flat = np.empty((block, layout.row_residues), dtype=np.uint32)
@@ -118,9 +161,7 @@ class CodedClusters:
             for a in range(first, end, block):
                 part = flat[: min(block, end - a)]
                 for lane, factor in enumerate(coefficients):
-                    share = matrix[lane, a : a + len(part)]
-                    p, offset, width = primes[lane], layout.offsets[lane], layout.widths[lane]
-                    product(share, factor, p, part, offset, width, columns)
+                    shape.products(lane, matrix[lane], factor, a, part, columns)
                 if reader is not None:
                     kernels.add_masks(reader.next(len(part)), part, layout.prime_floats, scratch)
                 kernels.pack(part.reshape(-1), layout.slice(words, a, a + len(part)))
@@ -129,21 +170,21 @@ class CodedClusters:
             parallel.for_row_ranges(layout.rows, block, work, blas=long)
         return words
 
-    def _coefficients(self, shape: Shape, weights: Residues | None) -> list[Residues]:
-        """Per lane the matrix (s+2, columns) that turns a row of shares into its coded distances.
+    def _coefficients(self, shape: Pattern, weights: Residues | None) -> list[Residues]:
+        """Per lane the factors that turn a row of shares into its coded distances, as the shape wants them.
 
         Lanes without columns are left out; columns are filled up with zeros to a multiple of four.
         """
         out = []
-        columns = np.array(shape.columns, dtype=np.int64)
-        for lane, width in enumerate(shape.layout.widths):
-            if not width:
+        for lane in range(shape.layout.field.lanes):
+            columns = np.array(shape.columns_of(lane), dtype=np.int64)
+            if not len(columns):
                 break
             weight = 1 if weights is None else int(weights[lane])
-            factor = np.empty((self.coded.length + 2, -(-width // 4) * 4))
+            factor = np.empty((self.coded.length + 2, -(-len(columns) // 4) * 4))
             p = self.coded.field.primes[lane]
-            kernels.coefficients(self._sums[lane], self.sizes, columns[:width], p, weight, factor)
-            out.append(factor)
+            kernels.coefficients(self._sums[lane], self.sizes, columns, p, weight, factor)
+            out.append(shape.arranged(factor))
         return out
 
     def __repr__(self) -> str:

@@ -328,6 +328,7 @@ def _job(
         clip=clip,
         agreed=split,
         split="columns" if split else "rows",
+        prune=wishes.prune,
     )
 
 

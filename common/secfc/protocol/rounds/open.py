@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from secfc.agreement.plan import Plan
 from secfc.coding.field import Words
 from secfc.kmeans.decoding import Decoder
-from secfc.kmeans.distances import CodedClusters, Shape
+from secfc.kmeans.distances import CodedClusters, Pattern
 from secfc.privacy.checking import Check
 from secfc.protocol.messages import RoundRequest
 from secfc.protocol.rounds.kinds import Holding, RoundKind
 from secfc.protocol.rounds.uploads import UploadsClient, UploadsServer
 
 
-def _decoder(plan: Plan, shape: Shape, responders: Sequence[int]) -> Decoder:
+def _decoder(plan: Plan, shape: Pattern, responders: Sequence[int]) -> Decoder:
     """R uploads are summed; with liars planned for, all are checked."""
     check = Check(plan.code, shape.layout, responders) if plan.wishes.liars else None
     return Decoder(shape, responders, plan.code.weights(responders[: plan.responders]), check)
 
 
-def _upload(holding: Holding, clusters: CodedClusters, shape: Shape, request: RoundRequest) -> Words:
+def _upload(holding: Holding, clusters: CodedClusters, shape: Pattern, request: RoundRequest) -> Words:
     return clusters.upload(shape)
 
 

@@ -218,6 +218,14 @@ class _Exchange:
         last = self._asked[-1]
         return self._question.columns if isinstance(last, Seed) else tuple(last.columns)
 
+    @property
+    def rows(self) -> bytes:
+        return b""
+
+    @property
+    def pairs(self) -> int:
+        return len(self.columns) * self._half.terms.rows
+
     # --- what arrives ----------------------------------------------------------------------------------------------------
 
     def sink(self, client: int, name: bytes) -> Sink | None:

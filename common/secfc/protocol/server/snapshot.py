@@ -180,7 +180,8 @@ def _given(federation: Federation, machine: Asking) -> Tally:
     shows, total = kind_of(machine.plan).shows_distances, Tally()
     for one in machine.runs.all:
         opened = int(one.step is Step.DONE and not shows and one.inertia is not None)
-        total += Tally(0, assignments_given(federation.job, one.clusters, one.number - 1 - opened), opened)
+        requests = one.number - 1 - (opened or int(one.measured and shows))
+        total += Tally(0, assignments_given(federation.job, one.clusters, requests), opened)
     return total
 
 
