@@ -67,8 +67,8 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         the field then gets as many lanes as m²·d·(2η)² < Q asks for, so nothing can overflow.
     max_iter : largest number of Lloyd rounds.
     reveal_centers : whether all clients consent to opening the centres at the end.
-    prune : whether distances that cannot change any row's cluster are left out (masked and open uploads only); the result is the
-        same.
+    prune : whether distances that cannot change any row's cluster are left out (masked and open uploads only); the result is
+        the same.
     random_state : seed of the start; shares and masks always come from the operating system's generator.
 
     Attributes

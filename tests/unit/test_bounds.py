@@ -126,9 +126,7 @@ def rows_and_clusters(draw: st.DrawFn) -> tuple[Rows, int, dict[str, Any]]:
     m, d, k = draw(st.integers(1, 40)), draw(st.integers(1, 4)), draw(st.integers(1, 16))
     size = draw(st.sampled_from([2, 5, 1000, (1 << 20) - 1, (1 << 40) - 1, (1 << 53) - 1]))
     centres = draw(st.lists(st.lists(st.integers(-size, size), min_size=d, max_size=d), min_size=1, max_size=5))
-    picks = st.tuples(
-        st.sampled_from(centres), st.lists(st.sampled_from([-1, 0, 0, 0, 1]), min_size=d, max_size=d)
-    )
+    picks = st.tuples(st.sampled_from(centres), st.lists(st.sampled_from([-1, 0, 0, 0, 1]), min_size=d, max_size=d))
     made = [
         [min(max(x + y, -size), size) for x, y in zip(*one, strict=True)]
         for one in draw(st.lists(picks, min_size=m, max_size=m))

@@ -4,17 +4,17 @@ Once a round is answered, the server knows for every row i and centre μ_h a num
 the distance of every row to the centre of its own cluster. When rows come and go, μ_h with c rows becomes μ′_h with c′, and
 from c′·μ′_h = c·μ_h + Σ_in x − Σ_out x follows
 
-    μ′_h − μ_h = (Σ_in (x − μ_h) − Σ_out (x − μ_h)) / c′,    so    ‖μ′_h − μ_h‖ ≤ (Σ_in ‖x − μ_h‖ + Σ_out ‖x − μ_h‖) / c′ = δ_h.
+    μ′_h − μ_h = (Σ_in (x − μ_h) − Σ_out (x − μ_h)) / c′,  so  ‖μ′_h − μ_h‖ ≤ (Σ_in ‖x − μ_h‖ + Σ_out ‖x − μ_h‖) / c′ = δ_h.
 
 Distances of rows that leave are those to their own cluster, and of rows that come those that made them come: all are known
-exactly. So ‖x_i − μ′_h‖ ≥ lower(i, h) − δ_h, and with a the cluster of row i, ‖x_i − μ′_a‖ ≤ ‖x_i − μ_a‖ + δ_a. A pair (i, h) is
-left out if the first, for h, is *strictly* above the second: then h is not the nearest centre of i, nor tied with it.
+exactly. So ‖x_i − μ′_h‖ ≥ lower(i, h) − δ_h, and with a the cluster of row i, ‖x_i − μ′_a‖ ≤ ‖x_i − μ_a‖ + δ_a. A pair (i, h)
+is left out if the first, for h, is *strictly* above the second: then h is not the nearest centre of i, nor tied with it.
 
 Everything is rounded outward: `_OUT` is far above the rounding of the float64 operations it makes up for (a root of a sum of
 at most 16 terms, all positive), and sums over n rows get n·2⁻⁵² besides.
 
 **What is always asked for**: every row's distance to its own centre, if that moved. So the inertia of every round is exact,
-and so is every distance that the rule for empty clusters compares: a row's new cluster is its old one or one it was asked for.
+and so is every distance that the rule for empty clusters compares: a row's new cluster is its old one or one of those asked.
 Columns that stood still are known as far as they were ever asked for; what is not known of a column has the digit `UNKNOWN`,
 which is larger than any distance's, so that comparing whole rows finds the same as comparing what is known.
 
@@ -64,7 +64,7 @@ class Bounds:
         self._gaps = False  # whether columns that stood still may have unknown distances
 
     def wanted(self, question: Question) -> Mapping[int, Wanted]:
-        """The rows of every column that are asked for; the same whenever the question is asked again, until it is answered."""
+        """The rows of every column that are asked for; the same until the question is answered."""
         if self._prepared is not None and self._prepared.number == question.number:
             return self._prepared.wanted
         whole = np.flatnonzero(question.sizes).tolist() if self._gaps else question.columns

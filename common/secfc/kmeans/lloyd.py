@@ -14,8 +14,8 @@ In exact arithmetic the inertia never rises from one Lloyd round to the next: me
 nearest centre is the best one of a row, and a row that fills an empty cluster costs nothing there. Distances with which it
 rises are wrong, and end the job.
 
-Steps: SEED (k-means++, one seed per request) → SEPARATE (if asked for) → LLOYD → MEASURE (where no round tells the inertia, or
-distances that the indices need were left out) → DONE.
+Steps: SEED (k-means++, one seed per request) → SEPARATE (if asked for) → LLOYD → MEASURE (where no round tells the inertia,
+or distances that the indices need were left out) → DONE.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Uploads of some pairs of a row and a column, where a request does not ask for all rows of its columns.
 
-Pairs of columns that need the same number of lanes make a `Strip`: a matrix with one pair per row, column after column and in
-a column in the order of the rows. It has a layout like a whole upload, so masks, packing, checking and adding up are the same;
-only where a pair's residues come from and where its distance goes are different. An upload is its strips one after the other,
-those of more lanes first.
+Pairs of columns that need the same number of lanes make a `Strip`: a matrix with one pair per row, column after column and
+in a column in the order of the rows. It has a layout like a whole upload, so masks, packing, checking and adding up are the
+same; only where a pair's residues come from and where its distance goes are different. An upload is its strips one after the
+other, those of more lanes first.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class RunRules:
     def _measures(self, asked: RunAsked, number: int, again: bool) -> bool:
         """Whether a request may be one more than there are rounds: for the inertia, or for the indices of an assignment that
         came back; whether it did, nobody can tell who has not seen the request before."""
-        return not self._kind.shows_distances or again or (self._prunes and asked.number < number - 1)
+        return not self._kind.shows_distances or again or (self._prunes and asked.number != number - 1)
 
     def _check_rows(self, request: RoundRequest, labels: Labels) -> None:
         """Some rows may be asked for once a Lloyd round has asked for all."""

@@ -63,6 +63,9 @@ class SealedServer:
         self._found: list[tuple[int, Labels, Labels]] = []
         self._ranks: Any = None
 
+    def whole(self) -> None:
+        """It never asks for some rows only."""
+
     @property
     def committee(self) -> tuple[int, ...]:
         return self._epoch.committee if self._epoch is not None else ()

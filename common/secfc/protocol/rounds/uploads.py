@@ -128,8 +128,8 @@ class _Exchange(ServerExchange):
 
 
 class UploadsServer(ServerHalf):
-    """Distances of all rows to all clusters; columns of clusters that did not change stay from earlier requests, and distances
-    that cannot matter are left out (`kmeans.bounds`) if the job prunes."""
+    """Distances of all rows to all clusters; columns of clusters that did not change stay from earlier requests, and if the
+    job prunes, distances that cannot matter are left out (`kmeans.bounds`)."""
 
     def __init__(self, plan: Plan, rows: int, decoder: MakeDecoder) -> None:
         self.plan, self.decoder = plan, decoder
