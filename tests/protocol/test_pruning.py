@@ -13,7 +13,7 @@ import pytest
 
 from secfc.agreement import plan
 from secfc.coding.field import Words
-from secfc.errors import Malformed, OutOfTurn
+from secfc.errors import Malformed, OutOfTurn, PlanError
 from secfc.kmeans import bounds, central, rowsets
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.lloyd import Question
@@ -281,3 +281,9 @@ def test_jobs_that_say_nothing_have_the_digests_of_before() -> None:
     assert "prune" not in plan_of(plain).parameters()
     assert plan_of(plain).digest != plan_of(make_federation(3, prune=True)).digest
     assert dataclasses.replace(plain.job, prune=True).prune
+
+
+def test_sealed_rounds_do_not_prune() -> None:
+    """They have a rule of their own, and no key of a job is ignored."""
+    with pytest.raises(PlanError, match="prune = true"):
+        plan_of(make_federation(5, uploads="sealed", prune=True))

@@ -72,6 +72,11 @@ def _check_ranges(w: Wishes) -> None:
         )
     if w.membership == "private" and w.privacy < 1:
         raise PlanError("private membership needs privacy >= 1; use privacy = 1 or membership = 'public'")
+    if w.prune and w.uploads == "sealed":
+        raise PlanError(
+            "prune = true needs uploads that show the server distances: sealed rounds choose by themselves what they compare;"
+            " leave prune out"
+        )
     if w.uploads != "open" and w.liars:
         raise PlanError(
             f"liars > 0 needs uploads = 'open': {w.uploads} uploads show the server only their sum, so a wrong one cannot be"
