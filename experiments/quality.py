@@ -2,13 +2,14 @@
 
 Both get the rows, k and a seed, nothing else. Inertia is that of the labels on the rows as they are, not quantised, so
 that both are measured alike; the adjusted Rand index compares labels with the classes that the data come with, if they do.
+What quantisation changes is measured apart: both then have the same start, and scikit-learn goes on until nothing moves.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.table import Table
 from sklearn import datasets
-from sklearn.cluster import KMeans
+from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
@@ -34,17 +35,25 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Data:
-    """Rows, k, and the classes that the rows have, if they have any."""
+    """Rows as scikit-learn gets them, k, and the classes that the rows have, if they have any. SecFC gets `given` instead,
+    and `settings`, where it is to scale them itself."""
 
     rows: Floats
     k: int
     truth: npt.NDArray[Any] | None = None
+    given: Floats | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ours(self) -> Floats:
+        return self.rows if self.given is None else self.given
 
 
-def _bunch(load: Callable[[], Any], *, standardised: bool = False) -> Data:
+def _bunch(load: Callable[[], Any], *, standardised: bool = False, by_job: bool = False) -> Data:
     found = load()
     rows = StandardScaler().fit_transform(found.data) if standardised else found.data
-    return Data(rows, len(np.unique(found.target)), found.target)
+    scaling: Row = {"given": found.data, "settings": {"scale": "standard"}} if by_job else {}
+    return Data(rows, len(np.unique(found.target)), found.target, **scaling)
 
 
 def _blobs() -> Data:
@@ -53,21 +62,23 @@ def _blobs() -> Data:
     return Data(rows, 12, truth)
 
 
+CLASSIC = {
+    "iris": datasets.load_iris,
+    "wine": datasets.load_wine,
+    "breast cancer": datasets.load_breast_cancer,
+    "digits": datasets.load_digits,
+}
+SCALED = "scaled by the job"
 SETS: dict[str, Callable[[], Data]] = {
-    "iris": lambda: _bunch(datasets.load_iris),
-    "iris, standardised": lambda: _bunch(datasets.load_iris, standardised=True),
-    "wine": lambda: _bunch(datasets.load_wine),
-    "wine, standardised": lambda: _bunch(datasets.load_wine, standardised=True),
-    "breast cancer": lambda: _bunch(datasets.load_breast_cancer),
-    "breast cancer, standardised": lambda: _bunch(datasets.load_breast_cancer, standardised=True),
-    "digits": lambda: _bunch(datasets.load_digits),
-    "digits, standardised": lambda: _bunch(datasets.load_digits, standardised=True),
+    **{name: partial(_bunch, load) for name, load in CLASSIC.items()},
+    **{f"{name}, standardised": partial(_bunch, load, standardised=True) for name, load in CLASSIC.items()},
+    **{f"{name}, {SCALED}": partial(_bunch, load, standardised=True, by_job=True) for name, load in CLASSIC.items()},
     "diabetes, k = 8": lambda: Data(datasets.load_diabetes().data, 8),
     "twelve blobs": _blobs,
 }
-METHODS: dict[str, Callable[[int, int], Any]] = {
-    "scikit-learn": lambda k, seed: KMeans(k, random_state=seed),
-    "secfc": lambda k, seed: SecureKMeans(k, random_state=seed),
+METHODS: dict[str, Callable[[Data, int], Any]] = {
+    "scikit-learn": lambda data, seed: KMeans(data.k, random_state=seed).fit_predict(data.rows),
+    "secfc": lambda data, seed: SecureKMeans(data.k, random_state=seed, **data.settings).fit_predict(data.ours),
 }
 
 
@@ -79,30 +90,56 @@ def loss(rows: Floats, labels: npt.NDArray[Any]) -> float:
 def measure(names: tuple[str, ...], runs: int, seed: int, folder: Path) -> list[Row]:
     """One row per data set."""
     cells, rows = Cells(folder, "quality"), []
-    with output.progress("quality", len(names) * runs * len(METHODS)) as step:
+    with output.progress("quality", len(names) * runs * (len(METHODS) + 1)) as step:
         for name in names:
             data = SETS[name]()
-            row: Row = {"data": name, "m": len(data.rows), "d": data.rows.shape[1], "k": data.k}
-            for method, make in METHODS.items():
+
+            def each(method: str, work: Callable[[int], Row], name: str = name, data: Data = data) -> list[Row]:
                 found = []
                 for number in range(seed, seed + runs):
                     step(f"{name}, {method}, seed {number}")
                     key = {"data": name, "k": data.k, "seed": number, "method": method}
-                    found.append(cells.get(f"{method}-seed{number}", key, partial(_fit, data, make, number)))
-                losses = [one["inertia"] for one in found]
-                row |= {f"{method} inertia": float(np.mean(losses)), f"{method} least": min(losses)}
-                if data.truth is not None:
-                    row[f"{method} index"] = float(np.mean([one["index"] for one in found]))
-            rows.append(row | {"ratio": row["secfc inertia"] / row["scikit-learn inertia"]})
+                    found.append(cells.get(f"{method}-seed{number}", key, partial(work, number)))
+                return found
+
+            rows.append(_row(name, data, each))
     return rows
 
 
-def _fit(data: Data, make: Callable[[int, int], Any], seed: int) -> Row:
+def _row(name: str, data: Data, each: Callable[[str, Callable[[int], Row]], list[Row]]) -> Row:
+    """Means over the seeds that `each` calls for."""
+    row: Row = {"data": name, "m": len(data.rows), "d": data.rows.shape[1], "k": data.k}
+    for method, fit in METHODS.items():
+        found = each(method, partial(_fit, data, fit))
+        losses = [one["inertia"] for one in found]
+        row |= {f"{method} inertia": float(np.mean(losses)), f"{method} least": min(losses)}
+        if data.truth is not None:
+            row[f"{method} index"] = float(np.mean([one["index"] for one in found]))
+    row["ratio"] = row["secfc inertia"] / row["scikit-learn inertia"]
+    unlike = each("same start", partial(_same_start, data))
+    return row | {f"{what} unlike": float(np.mean([one[what] for one in unlike])) for what in ("rows", "inertia")}
+
+
+def _fit(data: Data, fit: Callable[[Data, int], Any], seed: int) -> Row:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        labels = make(data.k, seed).fit_predict(data.rows)
+        labels = fit(data, seed)
     index = None if data.truth is None else float(adjusted_rand_score(data.truth, labels))
     return {"inertia": loss(data.rows, labels), "index": index}
+
+
+def _same_start(data: Data, seed: int) -> Row:
+    """What quantisation (and where the job scales, its limit to values) changes: the share of rows that are labelled
+    otherwise than by Lloyd on floating-point numbers from the same start, and the relative difference in inertia."""
+    seeds, _ = kmeans_plusplus(data.rows, data.k, random_state=seed)
+    start = np.argmin([((data.rows - one) ** 2).sum(axis=1) for one in seeds], axis=0)
+    ours = SecureKMeans(data.k, **data.settings).fit(data.ours, initial_labels=start).labels_
+    means = np.stack([data.rows[start == h].mean(axis=0) for h in range(data.k)])
+    floats = KMeans(data.k, init=means, n_init=1, tol=0).fit(data.rows).labels_
+    return {
+        "rows": float(np.mean(ours != floats)),
+        "inertia": loss(data.rows, ours) / loss(data.rows, floats) - 1,
+    }
 
 
 def table(result: Row) -> Table:
@@ -117,14 +154,23 @@ def table(result: Row) -> Table:
         "ratio",
         "index of\nKMeans()",
         "index\nof SecFC",
+        "same start:\nother rows",
+        "same start:\ninertia",
     ):
         out.add_column(title, justify="right")
     for row in result["rows"]:
-        indices = [f"{row[f'{m} index']:.3f}" if f"{m} index" in row else "–" for m in METHODS]
-        losses = [f"{row[f'{m} inertia']:.6g}" for m in METHODS]
-        out.add_row(row["data"], f"{row['m']} × {row['d']}, {row['k']}", *losses, f"{row['ratio']:.4f}", *indices)
-    out.caption = "Index: adjusted Rand index against the data's own classes."
+        out.add_row(*cells_of(row))
+    out.caption = "Index: adjusted Rand index against the data's own classes. Same start: beside Lloyd on floats."
     return out
+
+
+def cells_of(row: Row) -> list[str]:
+    """A data set's figures as text."""
+    losses = [f"{row[f'{m} inertia']:.6g}" for m in METHODS]
+    indices = [f"{row[f'{m} index']:.3f}" if f"{m} index" in row else "–" for m in METHODS]
+    what = [row["data"], f"{row['m']} × {row['d']}, {row['k']}"]
+    unlike = [f"{row['rows unlike']:.2%}", f"{row['inertia unlike']:+.1e}" if row["inertia unlike"] else "0"]
+    return [*what, *losses, f"{row['ratio']:.4f}", *indices, *unlike]
 
 
 @click.command("quality")

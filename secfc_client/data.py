@@ -10,7 +10,6 @@ import itertools
 import os
 import re
 import tempfile
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from secfc.kmeans import fixedpoint, standard
 from secfc_client.datasets import formats, preparation
 from secfc_client.datasets.columns import HINT, cell_error, checked_ids, is_numeric
 from secfc_client.datasets.formats import suffix_of
-from secfc_client.datasets.formats.base import as_text, reason, shown
+from secfc_client.datasets.formats.base import as_text, check_names, reason, shown
 
 ID_COLUMN = "secfc_id"
 _CURE = "make room there or choose another --out"
@@ -246,9 +245,7 @@ def _check_header(path: Path, names: list[str], wanted: list[str]) -> None:
     if not found and not formats.named(path).typed and _looks_like_data(names):  # values, then: not to be shown
         cure = "add a header line (or, if it is one, list its names with --features)"
         raise DataError(f"{path}: the first line looks like data, not like column names; {cure}")
-    if len(set(names)) < len(names):
-        twice = next(name for name, count in Counter(names).items() if count > 1)
-        raise DataError(f"{path}: two columns are called {shown(twice)}; column names must differ")
+    check_names(path, names)
     for name in wanted:
         if name not in names:
             close = ", ".join(map(shown, difflib.get_close_matches(name, names)))

@@ -17,6 +17,7 @@ import numpy as np
 from secfc import textfile
 from secfc.agreement.plan import Plan
 from secfc.agreement.policy import TO_NOBODY, Policy
+from secfc.coding.blocks import Packed
 from secfc.errors import ConfigError
 from secfc.kmeans.standard import Rows, Unscaled
 from secfc.logs import say
@@ -33,6 +34,7 @@ from secfc.protocol.client.site import Site
 from secfc.protocol.effects import Drop, Put
 from secfc_client import budget, data, keptclusters, keptlabels, naming, profile, report
 from secfc_client.data import Table
+from secfc_client.engines.engine import AS_NEEDED, Engine, Wishes
 from secfc_client.keptlabels import KeptLabels
 from secfc_client.store import Store
 
@@ -69,7 +71,9 @@ class SiteJob:
     all_k: bool = False  # write the labels of every k
     clusters: KeptClusters | None = None  # those that rows are only assigned to, if they are an earlier job's
     dataset: str = ""  # of a node, that the rows come from
-    counted: Path | None = None  # where what the rows have given away is kept, if not in the state folder of the job
+    lasting: Path | None = None  # where counts and clusters are kept that outlive the job, if not in its state folder
+    origin: Sequence[tuple[str, str]] = ()  # who asked for a submitted job, for its report
+    wishes: Wishes = AS_NEEDED  # where shares are held
 
     @property
     def keeps_shares(self) -> bool:
@@ -87,6 +91,7 @@ class SiteJob:
         kept = store.kept()
         guard = Guard(federation, self.plan, self.rules, kept.get("given", b""))
         accounts = self._accounts()
+        engine = Engine(self.wishes, store, self._row_bytes)
         spent = [account.before(store.holder, guard.tally) for account in accounts]
         guard.charge(reduce(or_, spent))
         site = Site(
@@ -105,11 +110,18 @@ class SiteJob:
             columns=() if federation.holders else self.table.feature_names,
             patience=self.wait,
             publishes=self.publish_ids,
+            hold=engine.hold,
             frozen=None if self.clusters is None else self.clusters.frozen(self.plan.field),
         )
         leaving = self._only_goodbye_left(kept)
         participant = Participant(site, kept=kept, resumed=store.resumed, leaving=leaving, now=time.monotonic())
-        return participant, SiteDisk(self, accounts)
+        return participant, SiteDisk(self, accounts, engine)
+
+    @property
+    def _row_bytes(self) -> int:
+        """Of all that a request may want of a row."""
+        columns = sum(self.plan.of_run(k).slots for k in self.kit.federation.job.runs)
+        return 8 * self.plan.field.lanes * columns // 3
 
     @property
     def account(self) -> str:
@@ -117,8 +129,9 @@ class SiteJob:
         return budget.key_of(self.table.feature_names, self.table.features)
 
     @property
-    def _counts(self) -> Path:
-        return self.counted or self.store.folder
+    def lasts(self) -> Path:
+        """Where what outlives the job is kept."""
+        return self.lasting or self.store.folder
 
     def _accounts(self) -> list[budget.Account]:
         """Of our rows, of the dataset that they come from, and if they are assigned to clusters of other rows of ours, of
@@ -131,8 +144,8 @@ class SiteJob:
         if self.clusters is not None:
             gone = f"clusters {self.clusters.public.name}"  # should a person have removed the entry
             older = replace(entry, rows=0, file=gone)
-            entries = {self.clusters.rows: budget.read(self._counts).get(self.clusters.rows, older)} | entries
-        return [budget.Account(self._counts, key, new) for key, new in entries.items()]
+            entries = {self.clusters.rows: budget.read(self.lasts).get(self.clusters.rows, older)} | entries
+        return [budget.Account(self.lasts, key, new) for key, new in entries.items()]
 
     def _only_goodbye_left(self, kept: dict[str, bytes]) -> tuple[bytes, Ids | None] | None:
         """An earlier process wrote the labels: whether all that is left is to tell the server so, and publish IDs. Labels
@@ -167,8 +180,9 @@ class SiteJob:
             self._report(files.report, table, kept)
 
     def _report(self, path: Path, table: Table, kept: KeptLabels) -> None:
-        given = budget.read(self._counts).get(self.account)
-        text = report.report(self.kit.federation, self.kit.party_name, kept.session, table, kept.labels, given)
+        given = budget.read(self.lasts).get(self.account)
+        federation, name = self.kit.federation, self.kit.party_name
+        text = report.report(federation, name, kept.session, table, kept.labels, given, origin=self.origin)
         report.write(path, text)
         say(log, "report written", file=path)
 
@@ -192,11 +206,11 @@ class SiteJob:
 class SiteDisk:
     """Where the machine's values go: the state folder, the budget, and the files that the user asked for."""
 
-    def __init__(self, job: SiteJob, accounts: Sequence[budget.Account]) -> None:
-        self._job, self._accounts = job, accounts
+    def __init__(self, job: SiteJob, accounts: Sequence[budget.Account], engine: Engine) -> None:
+        self._job, self._accounts, self._engine = job, accounts, engine
 
-    def get(self, key: str) -> bytes | None:
-        return self._job.store.get(key)
+    def get(self, key: str) -> bytes | Packed | None:
+        return self._engine.get(key)
 
     def put(self, keep: Sequence[Put | Drop]) -> None:
         """In their order: what is noted is done."""
@@ -213,7 +227,7 @@ class SiteDisk:
                         account.spend(Tally.from_bytes(bytes(value)))
                 case Put("clusters", value):
                     kept = freezing.with_rows(bytes(value), self._job.account, time.time())
-                    keptclusters.keep(self._job.store.folder, kept)
+                    keptclusters.keep(self._job.lasts, kept)
                 case _:
                     self._job.store.put([one])
 

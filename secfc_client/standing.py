@@ -2,7 +2,9 @@
 
     STATE/jobs/DIGEST.job       what is remembered of a job (`Node`)
     STATE/jobs/JOB/             secrets and shares of the job that is running; gone when it is over
+    STATE/clusters-NAME.kept    our share of the clusters that a job has found (`keptclusters`)
     STATE/budget.json           what the rows have given away, over all jobs
+    STATE/audit.jsonl           who asked what, who decided, and what was given away (`auditfile`)
     STATE/node.sock             where people decide (`desk`)
     OUT/JOB/                    labels.csv, profile.csv, report.html and result.json of each job
 
@@ -23,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from secfc import exits, limits, textfile
-from secfc.agreement import plan
 from secfc.agreement.federation import LINK_KEY
+from secfc.auditfile import AuditFile
 from secfc.errors import (
     ConfigError,
     DataError,
@@ -47,11 +49,16 @@ from secfc.protocol.jobs import node as nodes
 from secfc.protocol.jobs import record
 from secfc.protocol.jobs.node import Approved, Ended, Node, Offered
 from secfc.protocol.jobs.record import Record, State
-from secfc_client import budget, desk, statefiles
+from secfc.web import deciding, opening
+from secfc.web.deciding import Deciding
+from secfc.web.door import Door
+from secfc_client import budget, desk, keptclusters, statefiles
 from secfc_client.datasets.formats.base import shown
-from secfc_client.describing import described
+from secfc_client.describing import described, origin
 from secfc_client.driver import ClientDriver, listen
+from secfc_client.engines.engine import AS_NEEDED, Wishes
 from secfc_client.job import Files, SiteJob
+from secfc_client.nodeview import NodeView
 from secfc_client.offering import Offering
 from secfc_client.preparing import prepared, table_of
 from secfc_client.store import Store
@@ -98,7 +105,18 @@ class JobFiles:
 class StandingNode:
     """The process around the node's machine."""
 
-    def __init__(self, kit: Kit, offering: Offering, state: Path, out: Path, keep_jobs: int, wait: float) -> None:
+    def __init__(
+        self,
+        kit: Kit,
+        offering: Offering,
+        state: Path,
+        out: Path,
+        keep_jobs: int,
+        wait: float,
+        door: Door | None = None,
+        wishes: Wishes = AS_NEEDED,
+    ) -> None:
+        self._wishes = wishes
         self._kit, self._offering, self._state, self._out, self._wait = kit, offering, state, out, wait
         files = JobFiles(state / JOBS)
         self._node = Node(
@@ -110,10 +128,13 @@ class StandingNode:
             pending_hours=offering.allowing.pending_hours,
             keep_jobs=keep_jobs,
         )
-        self._driver = Driver(self._node, files, log, transmit=self._tell, clock=time.time)
+        self._audit = AuditFile(state, kit.party_name, kit.federation.digest())
+        self._driver = Driver(self._node, files, log, ledger=self._audit, transmit=self._tell, clock=time.time)
         self._attendance = Attendance(kit)
         self._port = CurrentExchange()
         self._attending = False  # whether the server has told us what it has since we started
+        self._door, self._deciding = door, None if door is None else Deciding(self._answer, deciding.token(state))
+        self._page = NodeView(kit, self._node, self._described, offering, state)
 
     async def run(self, bind: str) -> int:
         """Until stopped; the code of the signal. Raises what our own machine lacks."""
@@ -124,7 +145,10 @@ class StandingNode:
         self._driver.spawn(self._attend())
         self._driver.spawn(self._driver.ticking())
         try:
-            async with desk.opened(self._state, self._answer):
+            async with (
+                desk.opened(self._state, self._answer),
+                opening.opened(self._door, self._page.view, self._deciding),
+            ):
                 while not stopped.done():
                     if self._driver.broken is not None:
                         raise self._driver.broken
@@ -149,12 +173,14 @@ class StandingNode:
             try:
                 async for offers in self._attendance.offers():
                     tries, said = 0, ""
+                    self._page.linked = True
                     await self._driver.take(Offered(offers))
                     self._attending = True
             except SecfcError as error:
                 if str(error) != said:
                     said = str(error)
                     say(log, "the server cannot be reached; trying again", level=logging.WARNING, reason=said)
+            self._page.linked = False
             await asyncio.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
             tries += 1
 
@@ -200,7 +226,12 @@ class StandingNode:
         rules = self._offering.limits(one.job, self._node.decision(one))
         table = table_of(dataset.path, federation, self._kit.party_name, dataset.id_column)
         ready = prepared(table, dataset.path, federation, self._kit.party_name, self._kit.path / LINK_KEY)
-        if len(table) < rules.least_rows:
+        made, frozen = keptclusters.for_job(federation, self._state, self._kit.party_name)
+        if frozen is not None:
+            keptclusters.check_features(frozen, table.feature_names)
+        if len(table) < rules.least_rows and (
+            frozen is None or len(table)
+        ):  # who has no new row takes part all the same
             raise Refused(f"policy.toml: least_rows = {rules.least_rows}, and it has fewer")
         out = self._out / one.job.id
         with limits.telling(f"{out}: cannot be made", "choose another --out"):
@@ -208,8 +239,8 @@ class StandingNode:
         files = Files(dataset.path, out / "labels.csv", out / "centers.csv", out / "profile.csv", out / "report.html")
         return SiteJob(
             replace(self._kit, federation=federation),
-            plan.of(federation),
-            replace(rules, keep_shares=False, keep_clusters=False),  # each job has a state folder of its own
+            made,
+            replace(rules, keep_shares=False),  # each job has a state folder of its own
             ready.table,
             ready.rows,
             ready.ids,
@@ -219,8 +250,11 @@ class StandingNode:
             write_ids=False,
             publish_ids=False,
             all_k=True,
+            clusters=frozen,
             dataset=dataset.name,
-            counted=self._state,
+            lasting=self._state,
+            origin=origin(one, self._node.decision(one).why),
+            wishes=self._wishes,
         )
 
     async def _taking_part(self, one: Record, job: SiteJob, stopped: asyncio.Future[int]) -> PartEnded | None:
@@ -232,9 +266,12 @@ class StandingNode:
                 await self._driver.take(nodes.Refused(one.digest, _public(error, one)))
                 return None
             leave: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            part = asyncio.create_task(ClientDriver(job.kit, participant, disk, "", self._port).run(leave))
+            self._page.begins(job.table, participant)
+            driver = ClientDriver(job.kit, participant, disk, "", self._port, self._audit.about(job=one.digest.hex()))
+            part = asyncio.create_task(driver.run(leave))
             await self._watched(one, part, leave, stopped)
             ended = await part
+            self._page.ends()
             if stopped.done() and ended.error is not None:
                 return None
             if not isinstance(ended.error, NoSuchJob):
@@ -263,13 +300,15 @@ class StandingNode:
         if out.is_dir():
             textfile.write(out / "result.json", json.dumps(fields, indent=2) + "\n", "make room there")
         await self._driver.take(Ended(one.digest, state, reason))
+        say(log, "the audit file stands", job=one.job.id, head=self._audit.head)
         shutil.rmtree(self._state / JOBS / one.job.id, ignore_errors=True)
 
     async def _clean(self) -> None:
         """What began here and is over at the server ended without us; folders of old jobs go."""
         for one in list(self._node.records.values()):
             if one.state is State.RUNNING and one.digest != self._node.due:
-                await self._over(one, State.FAILED, _GONE)
+                written = Store(self._state / JOBS / one.job.id).written  # and we were killed before we could note it
+                await self._over(one, *((State.FINISHED, "") if written else (State.FAILED, _GONE)))
         for one in self._node.forgettable:
             shutil.rmtree(self._out / one.job.id, ignore_errors=True)
 

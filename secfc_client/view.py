@@ -8,6 +8,7 @@ import numpy as np
 
 from secfc.agreement.federation import SERVER
 from secfc.agreement.policy import seeding_requests
+from secfc.agreement.submission import ID_DIGITS
 from secfc.agreement.uploads import SEES
 from secfc.errors import told
 from secfc.kmeans.distances import Labels
@@ -68,6 +69,7 @@ class SiteView:
             given=_given(now),
             given_note=_NOTE,
             profile=self._profile(now) if assigned and len(self._table) else None,
+            job=site.federation.submission.hex()[:ID_DIGITS],
         )
 
     def _profile(self, now: Snapshot) -> ProfileView | None:

@@ -13,8 +13,10 @@ from pathlib import Path
 import click
 
 from secfc import __version__, exits, logs, textfile
+from secfc.agreement import job as jobs
 from secfc.agreement.federation import SERVER
 from secfc.agreement.uploads import DEFAULT, MEANING
+from secfc.auditfile import AuditFile
 from secfc.coding import kernels
 from secfc.commands import options
 from secfc.errors import ConfigError, InvalidInput
@@ -94,9 +96,9 @@ def command(
         raise InvalidInput("timeouts must be positive numbers of seconds")
     state, folder = state or kit_path / "state", out or kit_path
     deadlines = replace(Deadlines(), join=join_timeout, share=share_timeout, round=round_timeout)
-    if loaded.federation.stays and (new or web or as_json or assign_from is not None):
+    if loaded.federation.stays and (new or as_json or assign_from is not None):
         raise InvalidInput(
-            "--new, --web, --json and --assign-from are about one job, and federation.toml has no [job]; leave them out"
+            "--new, --json and --assign-from are about one job, and federation.toml has no [job]; leave them out"
         )
     made = None
     if not loaded.federation.stays:
@@ -113,18 +115,23 @@ def command(
         say(log, MEANING[federation.uploads], level=logging.WARNING)
     loaded.pins.remember(state)
     bind = bind or federation.server.bind
+    door = opening.prepared(web, loaded, state)
     if made is None:
         standing = Standing(loaded, state, out or kit_path / JOBS, deadlines, keep_jobs, (log_format, quiet))
-        code = asyncio.run(standing.run(bind, reflect))
+        code = asyncio.run(standing.run(bind, reflect, door))
         logs.last_words("stopped; start the same command again to go on", code=code, error=False)
         return code
-    door = opening.prepared(web, loaded, state)
     journal = _open(state, loaded, new)
     now = time.monotonic()
     verify = kit.verifier(loaded)
     coordinator = Coordinator(federation, made, verify, kept=journal.kept(), deadlines=deadlines, now=now)
-    run = ServerRun(coordinator, journal, folder, (log_format, quiet), remember=partial(clusters.remember, state))
+    ledger = AuditFile(state, loaded.party_name, federation.digest()).about(job=federation.agreed().hex())
+    ledger.begins(jobs.dumps(federation.job))
+    style, remember = (log_format, quiet), partial(clusters.remember, state)
+    run = ServerRun(coordinator, journal, folder, style, ledger=ledger, remember=remember)
     code = asyncio.run(_one_job(loaded, run, bind, door, reflect))
+    if not code:
+        ledger.over(coordinator.failure)
     lock.release()
     if as_json:
         click.echo(json.dumps(run.described()))

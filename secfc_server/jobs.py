@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from secfc.agreement.federation import Federation
@@ -25,6 +27,12 @@ class Jobs(grpc_stubs.JobsServicer):  # type: ignore[misc]
     def __init__(self, hub: Hub, driver: Driver, disk: Disk, federation: Federation) -> None:
         self._hub, self._driver, self._disk, self._federation = hub, driver, disk, federation
         self._changed = asyncio.Event()  # replaced with every change
+        self._attending: Counter[str] = Counter()
+
+    @property
+    def attending(self) -> frozenset[str]:
+        """Sites whose nodes are connected."""
+        return frozenset(+self._attending)
 
     def notify(self) -> None:
         """Something may have changed."""
@@ -69,7 +77,7 @@ class Jobs(grpc_stubs.JobsServicer):  # type: ignore[misc]
             kept = await asyncio.to_thread(self._disk.get, f"result/{one.digest.hex()}")
             if kept is None and not one.state.over:
                 raise OutOfTurn(f"job {one.job.id} is {self._hub.state(one).value}; it has no result yet")
-            if kept is None:
+            if not isinstance(kept, bytes):
                 raise NoSuchJob(f"job {one.job.id} has no result; it is {one.state.value}: {one.reason or 'no reason'}")
             result = kept
         return pb.ResultReply(result=result)
@@ -78,6 +86,16 @@ class Jobs(grpc_stubs.JobsServicer):  # type: ignore[misc]
         site = ""
         async with rpc.refusing(context):
             site = self._node(context)
+        self._attending[site] += 1
+        try:
+            async with aclosing(self._offering(site)) as found:
+                async for offers in found:
+                    yield offers
+        finally:
+            self._attending[site] -= 1
+
+    async def _offering(self, site: str) -> AsyncGenerator[pb.Offers, None]:
+        """All jobs of a site, again and again."""
         told = None
         while True:
             changed = self._changed

@@ -64,7 +64,7 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
     async def Follow(self, request: pb.FollowRequest, context: Any) -> AsyncIterator[pb.Event]:
         async with rpc.refusing(context):
             sender = self._caller(context)
-            await self._driver.take(Followed(sender, request.instance))
+            await self._followed(sender, request.instance)
         follower = self._followers[sender] = _Follower()
         try:
             async for event in self._news(sender, follower):
@@ -73,6 +73,15 @@ class Service(grpc_stubs.CoordinatorServicer):  # type: ignore[misc]
             if self._followers.get(sender) is follower:  # a newer stream of the same client may have taken over
                 del self._followers[sender]
                 await self._driver.take(Unfollowed(sender, request.instance))
+
+    async def _followed(self, sender: str, instance: bytes) -> None:
+        before = self._followers.get(sender)
+        try:
+            await self._driver.take(Followed(sender, instance))
+        except asyncio.CancelledError:  # it has gone away while the disk was busy, and counts as connected by now
+            if self._followers.get(sender) is before:
+                await self._driver.take(Unfollowed(sender, instance))
+            raise
 
     async def _news(self, sender: str, follower: _Follower) -> AsyncIterator[messages.Event]:
         cursor = Cursor()

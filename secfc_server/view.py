@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from secfc.agreement.federation import SERVER
+from secfc.agreement.submission import ID_DIGITS
 from secfc.agreement.uploads import SEES
 from secfc.errors import told
 from secfc.protocol.messages import Phase
@@ -40,6 +41,7 @@ def view(now: Snapshot) -> View:
         given=_given(outcome) if outcome else (),
         given_note=_NOTE,
         committee=outcome.committee if outcome else (),
+        job=federation.submission.hex()[:ID_DIGITS],
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import click
 
 from secfc.commands import options
 from secfc.errors import InvalidInput
-from secfc_client import desk
+from secfc_client import describing, desk
 
 
 @click.command("approve")
@@ -51,19 +50,13 @@ def command(name: str | None, kit_path: Path, state: Path | None, yes: bool, as_
 
 def lines(one: dict[str, Any]) -> Iterable[str]:
     """All that a person should know before deciding."""
-    before, after = one["given_before"], one["given_afterwards_at_most"]
-    yield f"job        {one['job']}"
-    yield f"digest     {one['digest']}"
-    yield f"state      {one['state']}; here {one['verdict']}: {one['why']}"
-    yield f"submitter  {one['submitter']}, {_moment(one['submitted'])}; expires {_moment(one['expires'])}"
-    yield f"dataset    {one['dataset']}, with {', '.join(one['sites'])}"
-    yield f"uploads    {one['uploads']}, privacy {one['privacy']}: {one['server_sees']}"
-    yield f"centres    to {one['centers']}; this site's policy consents to {one['centers_consent']}"
-    yield "parameters"
-    yield from (f"           {line}" for line in one["parameters"].splitlines())
-    yield "given away by this dataset, over all jobs"
-    for what in ("directions", "assignments", "inertias"):
-        yield f"           {what}: {before[what]} so far, at most {after[what]} afterwards"
+    for name, text in describing.facts(one):
+        first, *more = text.split("\n")
+        if more or len(name) > len("parameters"):
+            yield name
+            yield from (f"           {line}" for line in (first, *more))
+        else:
+            yield f"{name:<11}{first}"
 
 
 def _list(found: list[dict[str, Any]], as_json: bool) -> None:
@@ -75,7 +68,3 @@ def _list(found: list[dict[str, Any]], as_json: bool) -> None:
         click.echo(f"{one['job']}  {asked}, {one['state']}; here {one['verdict']}: {one['why']}")
     if not found:
         click.echo("This site knows of no job.")
-
-
-def _moment(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"

@@ -24,8 +24,9 @@ def command(file: Path) -> None:
     """
     from secfc_client.datasets import description, formats  # loads pyarrow, which `secfc --help` can do without
 
+    suggested = description.suggested(file, formats.read(file))
     click.echo("[job.features]")
-    for feature, column in description.suggested(file, formats.read(file)):
+    for feature, column in suggested:
         key = toml.dump_key(column.name)
         gone = f"; {column.missing} missing" if column.missing else ""
         if feature is None:

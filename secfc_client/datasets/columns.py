@@ -83,7 +83,8 @@ def codes(path: Path, name: str, column: pa.ChunkedArray, levels: Sequence[str])
 def missing(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Where there is no value: null, NaN, an empty cell, or what people write for it."""
     if is_text(column.type):
-        return pc.fill_null(pc.is_in(pc.ascii_lower(column), pa.array(MARKERS, column.type)), True)
+        marked = pc.is_in(pc.ascii_lower(column), pa.array(MARKERS, column.type))  # false where there is nothing at all
+        return pc.or_(marked, pc.is_null(column))
     gone = pc.is_null(column)
     return pc.or_(gone, pc.fill_null(pc.is_nan(column), False)) if pa.types.is_floating(column.type) else gone
 
@@ -124,6 +125,14 @@ def decimal_commas(column: pa.ChunkedArray) -> bool:
     text = text.filter(pc.invert(missing(text)))
     comma = pc.any(pc.match_substring(text, ",")).as_py()
     return bool(comma and pc.all(pc.match_substring_regex(text, _COMMA_NUMBER)).as_py())
+
+
+def is_date(column: pa.ChunkedArray) -> bool:
+    """Whether all values are dates or times, typed or written."""
+    text = plain(column)
+    if not is_text(text.type):
+        return bool(pa.types.is_temporal(text.type))
+    return _all_match(text.filter(pc.invert(missing(text))), _DATE)
 
 
 def decimal_points(column: pa.ChunkedArray) -> bool:

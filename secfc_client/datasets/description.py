@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from secfc.agreement.features import Feature
 from secfc.errors import DataError
 from secfc_client.datasets import columns
+from secfc_client.datasets.formats.base import check_names, commas_are_decimal
 
+DATE = "date or time"
 FEW = 16  # distinct values of a column that is likely a category
 _ROWS = 10  # fewer say nothing about variances
 _SHARE = 0.95  # of the variance in one column is nearly all of it
@@ -43,6 +45,11 @@ class Column:
             return "nearly unique: an ID?"
         return "whole numbers, all different: an ID?" if self._numbered(there) else ""
 
+    @property
+    def few(self) -> bool:
+        """Whether there are so few values that distances soon tell them."""
+        return 2 <= self.distinct <= FEW and 2 * self.distinct <= self.rows - self.missing
+
     def _numbered(self, there: int) -> bool:
         ends = (self.least, self.most)
         whole = all(end is not None and end == math.floor(end) for end in ends)
@@ -51,13 +58,14 @@ class Column:
 
 def described(path: Path, rows: pa.Table) -> list[Column]:
     """Every column of a file."""
-    return [_column(path, name, rows[name]) for name in rows.column_names]
+    comma = commas_are_decimal(rows)
+    return [_column(path, name, column, comma) for name, column in zip(rows.column_names, rows.columns, strict=True)]
 
 
-def _column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
+def _column(path: Path, name: str, column: pa.ChunkedArray, comma: bool) -> Column:
     gone = int(pc.sum(columns.missing(columns.plain(column))).as_py() or 0)
     try:
-        values = columns.numbers(path, name, column, comma=columns.decimal_commas(column))
+        values = columns.numbers(path, name, column, comma and columns.decimal_commas(column))
     except DataError:
         return Column(name, _kind(column), len(column), gone, _distinct(column))
     there = values[~np.isnan(values)]
@@ -68,8 +76,8 @@ def _column(path: Path, name: str, column: pa.ChunkedArray) -> Column:
 
 
 def _kind(column: pa.ChunkedArray) -> str:
-    if pa.types.is_temporal(column.type):
-        return "date or time"
+    if columns.is_date(column):
+        return DATE
     return "text" if columns.is_text(columns.plain(column).type) else str(column.type)[:20]
 
 
@@ -82,7 +90,9 @@ def _distinct(column: pa.ChunkedArray) -> int:
 
 
 def suggested(path: Path, rows: pa.Table) -> list[tuple[Feature | None, Column]]:
-    """A first agreement about every column: a range that is a little wider than what is here, or levels; None: no feature."""
+    """A first agreement about every column: a range that is a little wider than what is here, or levels; None: no feature.
+    Raises DataError if columns cannot be told apart."""
+    check_names(path, rows.column_names)
     return [(_feature(rows, one), one) for one in described(path, rows)]
 
 

@@ -17,7 +17,7 @@ from secfc.errors import DataError
 from secfc.kmeans import standard
 from secfc.wording import few
 from secfc_client.datasets import columns
-from secfc_client.datasets.formats.base import shown
+from secfc_client.datasets.formats.base import commas_are_decimal, shown
 
 Values = NDArray[np.float64]
 
@@ -53,7 +53,7 @@ def prepared(path: Path, rows: pa.Table, features: Sequence[Feature], missing: s
         used = np.flatnonzero(~gone.any(axis=1))
         values = values[used] if len(used) < rows.num_rows else values
     elif gone.any():
-        raise _missing(path, names, gone)
+        raise _missing(path, features, gone)
     return Prepared(names, np.ascontiguousarray(values), used)
 
 
@@ -102,7 +102,7 @@ def _check_range(path: Path, feature: Feature, values: Values) -> None:
 def _decimal_commas(path: Path, rows: pa.Table, features: Sequence[Feature]) -> bool:
     """Whether numbers have decimal commas. Points in another column might separate thousands, so they must not be mixed."""
     numeric = [one.name for one in features if not one.levels]
-    commas = [name for name in numeric if columns.decimal_commas(rows[name])]
+    commas = [name for name in numeric if columns.decimal_commas(rows[name])] if commas_are_decimal(rows) else []
     points = [name for name in numeric if columns.decimal_points(rows[name])] if commas else []
     if points:
         raise DataError(
@@ -112,8 +112,10 @@ def _decimal_commas(path: Path, rows: pa.Table, features: Sequence[Feature]) -> 
     return bool(commas)
 
 
-def _missing(path: Path, names: Sequence[str], gone: NDArray[np.bool_]) -> DataError:
-    counts = gone.sum(axis=0)
+def _missing(path: Path, features: Sequence[Feature], gone: NDArray[np.bool_]) -> DataError:
+    """The first of them, and how many there are of every feature, whose columns all lack it or none."""
+    gone = gone[:, np.cumsum([0, *(len(one.columns) for one in features[:-1])])]
+    names, counts = [one.name for one in features], gone.sum(axis=0)
     row, column = divmod(int(np.argmax(gone)), gone.shape[1])
     total = few([f"{shown(name)} {count}" for name, count in zip(names, counts.tolist(), strict=True) if count])
     what = f"the value is missing (missing in all: {total}); fill it in or leave out the row, or agree on what becomes"

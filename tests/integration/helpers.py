@@ -34,7 +34,7 @@ from tests.simulation.scene import partition_inertia
 
 T = TypeVar("T")
 Parts = list[npt.NDArray[np.float64]]
-PATIENCE = 60.0  # only ever waited for in full when a test fails
+PATIENCE = 120.0  # only ever waited for in full when a test fails
 
 
 def mixture(rows: int, features: int, clusters: int, seed: int = 0) -> npt.NDArray[np.float64]:

@@ -35,10 +35,10 @@ RULE = '[[allow]]\nname = "all"\nsubmitter = "analyst"\ndataset = "patients"\nfe
 class Standing:
     """A hub and nodes on loopback; analyst may submit."""
 
-    def __init__(self, folder: Path, parts: Parts, uploads: str = "masked") -> None:
+    def __init__(self, folder: Path, parts: Parts, uploads: str = "masked", relay: str | None = None) -> None:
         self.folder, self.parts = folder, parts
         made = local.describe(
-            len(parts), k=1, privacy=1, max_rows=1, features=1, bound=1.0, precision=1, uploads=uploads
+            len(parts), k=1, privacy=1, max_rows=1, features=1, bound=1.0, precision=1, uploads=uploads, relay=relay
         )
         text = federations.dumps(made)
         self.federation: Federation = federations.parse(
@@ -102,6 +102,10 @@ class Standing:
         self.until_said("server", "listening")
         for name in self.federation.roster:
             self.until_said(name, "waiting for jobs")
+
+    def head(self, name: str) -> str:
+        """Of a party's audit file, as its log says at the end of a job."""
+        return str([line["head"] for line in self.events(name) if line["event"] == "the audit file stands"][-1])
 
     def submit(self, text: str = JOB, token: str | None = None) -> str:
         """A job, submitted until the server takes it; the digest of the job, in hex."""

@@ -40,6 +40,8 @@ CLAIMS = "tests/protocol/test_privacy_claims.py"
 AGREEMENT = "tests/protocol/test_agreement.py"
 ENVELOPES = "common/secfc/privacy/envelopes.py"
 RELAY = "tests/protocol/test_relay.py"
+DECIDING = "common/secfc/web/deciding.py"
+JOB_PAGES = "tests/unit/test_job_pages.py"
 FAILURES = "tests/sealed/test_failures.py"
 CONTEXT_TEST = ("tests/unit/test_masks.py::test_every_component_of_the_context_changes_every_key",)
 
@@ -64,6 +66,27 @@ SABOTAGES = [
         "if hello.yours != self._own:",
         "if False:",
         (f"{RELAY}::test_what_was_sent_before_a_restart_does_not_pass_for_new",),
+    ),
+    Sabotage(
+        "envelope: numbers begin again under the same epoch",
+        ENVELOPES,
+        "self._own = self._entropy(EPOCH_BYTES)\n        self._hellos = 0",
+        "self._hellos = 0",
+        (f"{RELAY}::test_whatever_the_server_does_everything_is_taken_at_most_once_and_in_order",),
+    ),
+    Sabotage(
+        "page: a decision needs no token",
+        DECIDING,
+        'if not hmac.compare_digest(_bare(asked.pop("token")), _bare(self._token)):',
+        'if asked.pop("token") is None:',
+        (f"{JOB_PAGES}::test_any_other_decision_is_refused_and_does_nothing",),
+    ),
+    Sabotage(
+        "page: other sites may ask for decisions",
+        DECIDING,
+        "if not _own(headers, scheme):",
+        "if False:",
+        (f"{JOB_PAGES}::test_any_other_decision_is_refused_and_does_nothing",),
     ),
     Sabotage(
         "all noise segments are equal",

@@ -6,12 +6,13 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from secfc.privacy import keys
+from secfc.privacy import envelopes, keys
 from secfc.privacy.envelopes import Altered, Envelope, Pair, Sort
 from secfc.protocol.courier import Answered, Asked, Broke, Courier, Met, Noticed, Outcome
 
@@ -365,9 +366,29 @@ def test_keys_are_bound_to_names_public_keys_session_and_direction() -> None:
         hello_of("a", plain).greeted(replace(greeting, peer="b"))  # a's own, sent back
 
 
+class Recorded:
+    """AES-GCM that never seals twice under one key and nonce, whoever asks, in whatever life of whichever end."""
+
+    used: ClassVar[set[tuple[bytes, bytes]]] = set()
+
+    def __init__(self, key: bytes) -> None:
+        self._key, self._cipher = key, AESGCM(key)
+        self.decrypt = self._cipher.decrypt
+
+    def encrypt(self, nonce: bytes, data: bytes, bound: bytes) -> bytes:
+        assert (self._key, nonce) not in self.used, "a nonce is used a second time"
+        self.used.add((self._key, nonce))
+        return self._cipher.encrypt(nonce, data, bound)
+
+
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_the_server_does_everything_is_taken_at_most_once_and_in_order(seed: int) -> None:
-    """Then it turns honest, and two questions are enough to go on."""
+def test_whatever_the_server_does_everything_is_taken_at_most_once_and_in_order(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it turns honest, and two questions are enough to go on. Clients restart and the server does; whatever happens, no
+    key and nonce serve twice."""
+    monkeypatch.setattr(envelopes, "AESGCM", Recorded)
+    monkeypatch.setattr(Recorded, "used", set())
     trio, chance = Trio(), random.Random(seed)
     record: list[tuple[str, Envelope]] = []
 
@@ -389,8 +410,10 @@ def test_whatever_the_server_does_everything_is_taken_at_most_once_and_in_order(
         return honest(sender, one)
 
     trio.server, sent = any_trick, 0
-    for _ in range(30):
+    for turn in range(30):
         sender, other = chance.sample(NAMES, 2)
+        if turn == 15:  # the server restarts: everybody connects again
+            trio.ends = {name: trio.fresh(name) for name in NAMES}
         match chance.randrange(8):
             case 0:
                 trio.ends[sender] = trio.fresh(sender)
@@ -415,3 +438,4 @@ def test_whatever_the_server_does_everything_is_taken_at_most_once_and_in_order(
         trio.carry()
     for sender, other in itertools.permutations(NAMES, 2):
         trio.works(sender, other)
+    assert len(Recorded.used) > sent

@@ -89,8 +89,13 @@ class Site:
         self.stands.set()
         self._channel = rpc.channel(kit, "server", f"127.0.0.1:{port}")
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.link = RelayLink(self.name, lambda: self._channel, self, self._take, self._spawn)
+        self.kept = asyncio.Event()  # what was taken
+        self.kept.set()
+        self.link = RelayLink(self.name, lambda: self._channel, self, self._take, self._kept, self._spawn)
         self._spawn(self.link.run())
+
+    async def _kept(self) -> None:
+        await self.kept.wait()
 
     def _spawn(self, what: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(what)
@@ -276,6 +281,24 @@ def test_a_parcel_goes_on_where_it_stopped_whoever_restarts(party: dict[str, Kit
             assert await made.sites[A].link.deliver(B, shares, body(5, total)) <= total - had
             assert kept[shares] == body(5, total).data
             assert made.sites[B].offsets[0] >= had
+
+    run(scenario())
+
+
+def test_what_has_arrived_is_said_to_be_here_once_it_is_kept(party: dict[str, Kit]) -> None:
+    """A sender that hears that all of it is here is through."""
+
+    async def scenario() -> None:
+        async with star(party) as made:
+            await made.join(A, B)
+            shares = parcel(5, Kind.SHARES)
+            made.sites[B].got[shares] += body(5, 1000).data
+            made.sites[B].kept.clear()
+            sending = asyncio.ensure_future(made.sites[A].link.deliver(B, shares, body(5, 1000)))
+            await asyncio.wait({sending}, timeout=0.3)
+            assert not sending.done()
+            made.sites[B].kept.set()
+            assert await sending == 0
 
     run(scenario())
 

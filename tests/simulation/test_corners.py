@@ -7,6 +7,7 @@ import random
 import pytest
 
 from secfc.agreement.federation import SERVER
+from secfc.agreement.policy import Policy
 from secfc.privacy import masks
 from secfc.protocol import messages
 from secfc.protocol.effects import Send
@@ -174,6 +175,18 @@ def test_two_disasters_of_one_seed_tell_the_same_story() -> None:
         stories.append((world.now, told, world.labels()))
     assert stories[0] == stories[1]
     assert any(messages.Finished.__name__ in line for line in stories[0][1])
+
+
+@pytest.mark.parametrize("membership", ["public", "private"])
+def test_a_site_whose_own_rule_refuses_the_job_says_so_itself(membership: str) -> None:
+    """Whatever message led it there: with private membership it is another client's."""
+    world = World(Scene(make_federation(4, membership=membership), tuple(deal(7, [3, 4, 2, 5]))))
+    world.policies["c1"] = Policy(least_rows_in_all=90)
+    world.start()
+    world.until(lambda: not any(process.alive for process in world.clients))
+    rule = "policy.toml: least_rows_in_all = 90, and all clients together bring 14"
+    others = f"the job has failed: c1 refuses: {rule}"
+    assert [str(process.error) for process in world.clients] == [others, rule, others, others]
 
 
 # --- relay ---------------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from tests.unit.test_status import PATIENCE, Fake, make_federation, on_a_termina
 KIT = ["files", "key permissions", "key matches", "chain", "dates", "identity", "roster", "plan"]
 SERVER = ["server name", "server port", "server tls", "server clock", "server accepted"]
 ANSWER = ["server answers", "same federation"]
+IDS = "whole numbers, all different: an ID?"
 ROWS = "patient,x,y\np1,0.5,-1\np2,0.25,1\n"
 TIMEOUT = ("--timeout", "10")  # nothing here waits for it, unless the machine is busy
 
@@ -348,8 +349,25 @@ class TestData:
         lines = self.lines(kits, ROWS, "--features", "x, y")
         assert {status for status, _ in lines.values()} == {"ok"}
         assert "2 rows, 2 features: x, y" in lines["data"][1]
-        assert lines["column 'x'"][1] == "number, 0.25 to 0.5, 2 distinct, 0 missing: feature"
-        assert lines["column 'patient'"][1] == "text, 2 distinct, 0 missing: kept, not used"
+        assert lines["column 'x'"][1] == "number  0.25 to 0.5  2 distinct  0 missing  feature"
+        assert lines["column 'patient'"][1] == "text                 2 distinct  0 missing  kept, not used"
+
+    def test_what_the_table_of_columns_warns_about(self, kits: Path) -> None:
+        rows = "".join(f"{i},{i % 2},2024-01-{i + 1:02},5,p{i}\n" for i in range(20))
+        lines = self.lines(kits, "x,y,day,one,who\n" + rows, "--id", "who")
+        assert lines["column 'x'"] == ("warn", "number        0 to 19  20 distinct  0 missing  feature         " + IDS)
+        assert lines["column 'y'"][1].endswith("feature         few values")
+        assert lines["column 'day'"][1].startswith("date or time  ")
+        assert lines["column 'one'"] == (
+            "ok",
+            "number        5 to 5    1 distinct  0 missing  kept, not used  constant",
+        )
+        assert lines["column 'who'"][1].endswith("id")
+
+    def test_columns_that_are_not_used_are_not_all_shown(self, kits: Path) -> None:
+        lines = self.lines(kits, "x,y," + ",".join(f"c{i}" for i in range(40)) + "\n" + ",".join("1" * 42) + "\n")
+        assert sum(name.startswith("column '") for name in lines) == 2 + 30
+        assert lines["columns"][1] == "10 more, which are kept and not used"
 
     def test_one_column_that_decides_alone(self, kits: Path) -> None:
         lines = self.lines(kits, "x,y\n" + "".join(f"{i % 2},{i % 3 / 1000}\n" for i in range(30)))
@@ -373,8 +391,12 @@ class TestData:
     )
     def test_unusable(self, kits: Path, content: str, complaint: str) -> None:
         lines = self.lines(kits, content)
-        assert list(lines) == ["data"]
+        assert list(lines) == ["data", "column 'x'", f"column '{content[2]}'"]
+        assert list(failures(lines)) == ["data"]
         assert complaint in failures(lines)["data"]
+
+    def test_a_file_whose_columns_cannot_be_told_apart(self, kits: Path) -> None:
+        assert list(self.lines(kits, "x,y,x\n1,1,1\n")) == ["data"]
 
     def test_missing_file(self, kits: Path) -> None:
         assert "cannot be opened" in failures(found(kits / "a", "--data", "nowhere.csv"))["data"]

@@ -421,6 +421,22 @@ def test_no_deadline_while_the_server_itself_decodes() -> None:
     assert server.coordinator.attempt is None
 
 
+def test_no_deadline_while_the_server_itself_compares_shares(server: Server) -> None:
+    """It named nobody."""
+    everybody = range(len(server.sites))
+    server.join(*everybody)
+    server.follow(*everybody)
+    for j in everybody:
+        server.report(j, server.held(j))
+    for j in everybody:
+        server.part(j)
+    work = server.take_work()
+    server.tick(DEADLINES.share + 1.0)
+    assert (server.coordinator.phase, server.seen.missing) == (Phase.CHECKING, ())
+    server.complete(work)
+    assert server.coordinator.phase is Phase.ROUNDS
+
+
 # --- attempts -------------------------------------------------------------------------------------------------------------
 
 
@@ -612,6 +628,43 @@ def test_a_client_that_comes_and_goes_does_not_make_a_round_last_for_ever() -> N
         server.follow(1)
         assert not server.seen.short
     assert isinstance(server.coordinator.failure, Unavailable)
+
+
+@pytest.mark.parametrize(("clients", "uploads"), [(4, "masked"), (7, "masked"), (7, "open")])
+def test_clients_that_are_there_and_do_not_answer_do_not_make_a_round_last_for_ever(clients: int, uploads: str) -> None:
+    """One answer is always lacking, and there is always another connected client to be asked instead."""
+    server = Server(clients, (3,) * clients, dropouts=1 if clients == 4 else 3, uploads=uploads)
+    server.begin_rounds()
+    began, asked, answer = server.now, set[tuple[int, int]](), len(server.responders()) - 1
+    while server.coordinator.phase is Phase.ROUNDS:
+        if server.attempt.name not in asked:
+            asked.add(server.attempt.name)
+            for j in range(answer):
+                server.send(j)
+        server.tick(1.0)
+        assert server.now - began < (2 * clients + 1) * (DEADLINES.round + 1)
+    said = str(server.coordinator.failure)
+    assert said.startswith("no answer to request 1 from: c")
+    assert said.endswith(AGAIN)
+    assert {f"c{j}" for j in range(clients) if f"c{j}" in said} == {f"c{j}" for j in range(answer, clients)}
+
+
+def test_a_client_that_comes_and_goes_is_not_replaced_for_ever() -> None:
+    """Two that are lost whenever they are asked, and are back when the other is."""
+    server = Server(4, (3, 4, 0, 5), dropouts=1)
+    server.begin_rounds()
+    began = server.now
+    while server.coordinator.phase is Phase.ROUNDS:
+        lost = [j for j in (2, 3) if j in server.responders()]
+        server.follow(*({2, 3} - set(lost)))
+        for j in (0, 1):
+            if f"c{j}" in server.seen.missing:
+                server.send(j)
+        server.lose(*lost)
+        server.tick(6.0)
+        assert server.now - began < 20 * DEADLINES.round
+    assert "c2" in str(server.coordinator.failure)
+    assert "c3" in str(server.coordinator.failure)
 
 
 def test_status_names_whom_the_job_cannot_go_on_without(server: Server) -> None:

@@ -236,6 +236,15 @@ def test_decimal_commas(tmp_path: Path) -> None:
     fails(lambda: load(put(tmp_path, 'a,b\n"1,234,567",2\n')), "'a'", "thousands")
 
 
+def test_a_comma_where_commas_separate_fields_is_no_decimal_comma(tmp_path: Path) -> None:
+    """What is meant cannot be known, and 1.234 in place of 1234 would go unnoticed."""
+    fails(lambda: load(put(tmp_path, 'a,b\n"1,234",2\n"5,678",2\n')), "data rows 1, 2", "'a'", "thousands")
+    fails(lambda: load(put_columns(tmp_path, a=["1,234"], b=["2"])), "'a'", "thousands")
+    table = load(put(tmp_path, "a\tb\n1,234\t2\n"))
+    data.write(table, labels(0), tmp_path / "out.parquet")
+    assert load(tmp_path / "out.parquet", feature_names=["a", "b"]).features.tolist() == [[1.234, 2]]
+
+
 def test_what_to_do_about_other_encodings(tmp_path: Path) -> None:
     fails(lambda: load(put(tmp_path, "größe,b\n1,2\n".encode("latin-1"))), "Latin-1", "iconv")
     fails(lambda: load(put(tmp_path, "a,b\n1,2\n".encode("utf-16"))), "UTF-16")
@@ -596,7 +605,7 @@ def test_ranges_and_levels(tmp_path: Path) -> None:
 
 def test_missing_values_as_agreed(tmp_path: Path) -> None:
     path = put(tmp_path, "id,sex,age\na,f,\nb,m,20\nc,NA,?\nd,f,40\n")
-    fails(lambda: load(path, agreed=AGREED), "data row 1", "'age' 2", "'sex=f' 1", "drop")
+    fails(lambda: load(path, agreed=AGREED), "data row 1", "column 'age'", "'age' 2, 'sex' 1)", "drop")
     filled = load(path, agreed=AGREED, missing="mean")
     assert filled.features.tolist() == [[50, 1, 0], [20, 0, 1], [50, 0.5, 0.5], [40, 1, 0]]
     table = load(path, agreed=AGREED, missing="drop", id_column="id")
@@ -610,7 +619,16 @@ def test_missing_values_as_agreed(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "out.parquet")["cluster"].to_pylist() == [None, 1, None, 0]
 
 
-CELLS = st.tuples(st.integers(0, 1000).map(lambda i: i / 8), st.sampled_from(["f", "m"]))
+def test_nothing_at_all_in_a_text_column_is_a_missing_value(tmp_path: Path) -> None:
+    """Files with types have nulls, and dictionaries of texts."""
+    words = pa.array(["f", None, "m"])
+    for sex in (words, words.dictionary_encode()):
+        path = put_columns(tmp_path, age=["20", None, "40"], sex=sex)
+        assert load(path, agreed=AGREED, missing="drop").features.tolist() == [[20, 1, 0], [40, 0, 1]]
+        fails(lambda path=path: load(path, agreed=AGREED), "data row 2", "'age' 1, 'sex' 1)")
+
+
+CELLS = st.tuples(st.none() | st.integers(0, 1000).map(lambda i: i / 8), st.none() | st.sampled_from(["f", "m"]))
 
 
 @QUICK
@@ -620,17 +638,38 @@ CELLS = st.tuples(st.integers(0, 1000).map(lambda i: i / 8), st.sampled_from(["f
     st.sampled_from([*SUFFIXES, ".arrow", ";", "|"]),
 )
 def test_any_format_and_order_of_columns_gives_the_same_rows(
-    tmp_path: Path, cells: list[tuple[float, str]], order: list[str], kind: str
+    tmp_path: Path, cells: list[tuple[float | None, str | None]], order: list[str], kind: str
 ) -> None:
     wide = (Feature("age", range=(0.0, 125.0)), AGREED[1])
     columns = {"age": [age for age, _ in cells], "sex": [sex for _, sex in cells], "note": ["n,o;t"] * len(cells)}
-    rows = pa.table({name: columns[name] for name in order})
+    kinds = {"age": pa.float64(), "sex": pa.string(), "note": pa.string()}
+    rows = pa.table({name: pa.array(columns[name], kinds[name]) for name in order})
     if kind.startswith("."):
         path = tmp_path / f"rows{kind}"
         with path.open("wb") as file:
             formats.write(rows, kind, file)
     else:
-        lines = ([f'"{columns[n][i]}"'.replace(".", ",") for n in order] for i in range(len(cells)))
+        cell = {name: ['"NA"' if x is None else f'"{x}"'.replace(".", ",") for x in columns[name]] for name in order}
+        lines = ([cell[name][i] for name in order] for i in range(len(cells)))
         path = put(tmp_path, "\r\n".join(kind.join(line) for line in [order, *lines]))
-    expected = [[age, sex == "f", sex == "m"] for age, sex in cells]
-    assert load(path, agreed=wide).features.tolist() == expected
+    expected = [[age, sex == "f", sex == "m"] for age, sex in cells if None not in (age, sex)]
+    table = load(path, agreed=wide, missing="drop")
+    assert table.features.tolist() == expected
+    assert table.dropped == len(cells) - len(expected)
+
+
+@pytest.mark.parametrize("name", ["r.csv.gz", "r.parquet", "r.arrow"])
+def test_a_file_that_unpacks_to_absurdly_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path, rows = tmp_path / name, pa.table({"a": np.zeros(1 << 20, np.int64), "b": np.ones(1 << 20, np.int64)})
+    with path.open("wb") as file:
+        if name == "r.arrow":
+            with pa.ipc.new_file(file, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+                writer.write_table(rows)
+        else:
+            formats.write(rows, formats.suffix_of(path), file)
+    assert len(load(path)) == 1 << 20
+    monkeypatch.setattr(formats.base, "ALWAYS_FITS", 1 << 20)
+    monkeypatch.setattr(formats.base, "MOST_TIMES", 20)
+    fails(lambda: load(path), "more than 20 times its size")

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from click.testing import CliRunner
 
 from secfc.agreement import job
+from secfc.errors import DataError
 from secfc_client.commands import describe
 from secfc_client.datasets import description
 
@@ -31,3 +34,26 @@ def test_a_column_that_carries_nearly_all_of_the_variance() -> None:
     assert description.dominant(values, "abc")[0] == "b"
     assert description.dominant(values / [1, 300, 2], "abc") is None
     assert description.dominant(values[:9], "abc") is None
+
+
+def test_columns_that_are_no_features_as_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    table = {
+        "day": ["2024-01-31", "1.2.24", None],
+        "sex": ["f", None, "m"],
+        "at": pa.array([1, 2, 3], pa.timestamp("s")),
+    }
+    pq.write_table(pa.table(table), path)
+    lines = CliRunner().invoke(describe.command, [str(path)]).output.splitlines()
+    assert lines[1] == "# day = {}  # date or time, 2 different values; 1 missing"
+    assert lines[2] == 'sex = { levels = ["f", "m"] }  # 1 missing'
+    assert lines[3] == "# at = {}  # date or time, 3 different values"
+
+
+def test_nothing_is_printed_of_a_file_that_cannot_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,a\n1,2,3\n")
+    told = CliRunner().invoke(describe.command, [str(path)])
+    assert isinstance(told.exception, DataError)
+    assert "two columns are called 'a'" in str(told.exception)
+    assert told.output == ""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import select
 import shutil
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -198,6 +201,41 @@ def test_plaintext_peer(a: Kit) -> None:
 
 def test_peer_that_hangs_up(a: Kit) -> None:
     with listening(lambda connection: None) as address:
+        finding = failure(probe(a, "server", address, PATIENCE))
+    assert finding.name == "tls"
+    assert "hangs up during the TLS handshake" in finding.detail
+
+
+@pytest.mark.parametrize("after", ["connecting", "wrapping"])
+def test_peer_that_resets_before_we_have_said_anything(a: Kit, monkeypatch: pytest.MonkeyPatch, after: str) -> None:
+    """As a load balancer does that has nothing behind it. The system then knows of no peer, which was raised as it is, and
+    ended a client that only wanted to know why it does not get through."""
+    gone = threading.Event()
+
+    def reset(connection: socket.socket) -> None:
+        assert gone.wait(PATIENCE)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def let_go(ours: socket.socket) -> None:
+        gone.set()
+        poll = select.poll()
+        poll.register(ours, 0)
+        assert poll.poll(1000 * PATIENCE), "the reset is here"
+
+    def connect(place: tuple[str, int], seconds: float, made: Any = socket.create_connection) -> socket.socket:
+        ours: socket.socket = made(place, seconds)
+        let_go(ours)
+        return ours
+
+    def shake(ours: ssl.SSLSocket, made: Any = ssl.SSLSocket.do_handshake) -> None:
+        let_go(ours)
+        made(ours)
+
+    if after == "connecting":
+        monkeypatch.setattr(socket, "create_connection", connect)
+    else:
+        monkeypatch.setattr(ssl.SSLSocket, "do_handshake", shake)
+    with listening(reset) as address:
         finding = failure(probe(a, "server", address, PATIENCE))
     assert finding.name == "tls"
     assert "hangs up during the TLS handshake" in finding.detail

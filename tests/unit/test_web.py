@@ -26,6 +26,7 @@ from secfc.pki import kit as kits
 from secfc.pki import provision
 from secfc.web import door as doors
 from secfc.web import guests, jobreport, metrics, opening
+from secfc.web.deciding import Deciding
 from secfc.web.document import Document
 from secfc.web.door import Door
 from secfc.web.page import PACE_SECONDS, Page
@@ -47,10 +48,14 @@ def job() -> Server:
     return server
 
 
+async def _never(wanted: dict[str, str]) -> None:
+    raise AssertionError(f"nobody knows the token, and yet: {wanted}")
+
+
 @asynccontextmanager
 async def page(door: Door = LOOPBACK, server: Server | None = None) -> AsyncIterator[Page]:
     seen = server or job()
-    made = Page(door, lambda: view(seen.seen))
+    made = Page(door, lambda: view(seen.seen), Deciding(_never, "a token"))
     await made.open()
     try:
         yield made
@@ -179,6 +184,18 @@ def test_a_port_that_is_taken_is_one_line() -> None:
     run(test)
 
 
+def decision(head: bytes, body: bytes) -> bytes:
+    """Some bytes in a header, and a body that may be a decision."""
+    lines = [
+        b"POST /decide HTTP/1.1",
+        b"Host: 127.0.0.1",
+        b"Origin: http://127.0.0.1",
+        b"Content-Type: application/json",
+    ]
+    lines += [b"X: " + head, b"Content-Length: %d" % len(body), b"Connection: close"]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
 LINES = st.one_of(
     st.binary(max_size=200),
     st.tuples(st.sampled_from([b"GET", b"POST", b"get", b"\xff"]), st.binary(max_size=60), st.binary(max_size=80)).map(
@@ -192,6 +209,9 @@ LINES = st.one_of(
         )
     ),
     st.text(max_size=40).map(lambda text: asked("/assets/" + text)),
+    st.tuples(st.binary(max_size=30), st.dictionaries(st.sampled_from(["do", "job", "token", "who"]), st.text())).map(
+        lambda parts: decision(parts[0], json.dumps(parts[1]).encode())
+    ),
     st.integers(0, 70000).map(lambda n: asked("/", "X: " + "a" * n)),
 )
 
@@ -322,14 +342,11 @@ def test_without_the_extra_it_says_which(
 # --- metrics ---------------------------------------------------------------------------------------------------------------
 
 
-def exported(server: Server) -> str:
-    return metrics.Exporter(lambda: view(server.seen)).render()[0].decode()
-
-
 def test_the_dashboard_draws_what_is_exported_and_all_of_it() -> None:
     server = job()
     server.finish()
-    names = {line.split(" ")[0].split("{")[0] for line in exported(server).splitlines() if line and line[0] != "#"}
+    text = metrics.Exporter(lambda: replace(view(server.seen), stays=True)).render()[0].decode()
+    names = {line.split(" ")[0].split("{")[0] for line in text.splitlines() if line and line[0] != "#"}
     dashboard = json.loads((ROOT / "deploy" / "grafana" / "secfc.json").read_text())
     drawn = {
         name

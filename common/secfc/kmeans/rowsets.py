@@ -39,14 +39,17 @@ class Wanted:
         """How many rows that is, of so many, in a cluster of that size."""
         return rows if self.others is None else len(self.others) + self.own * size
 
+    def mark(self, labels: Labels, cluster: int, out: npt.NDArray[np.bool_]) -> None:
+        """Set what stands for each of them."""
+        if self.own:
+            np.equal(labels, cluster, out=out)
+        out[slice(None) if self.others is None else self.others] = True
+
     def rows(self, labels: Labels, cluster: int) -> Rows:
         """All of them, ascending."""
-        if self.others is None:
-            return np.arange(len(labels), dtype=np.int32)
-        if not self.own:
-            return self.others
-        own = np.flatnonzero(labels == cluster).astype(np.int32)
-        return np.sort(np.concatenate([self.others, own]))
+        marked = np.zeros(len(labels), dtype=np.bool_)
+        self.mark(labels, cluster, marked)
+        return np.flatnonzero(marked).astype(np.int32)
 
 
 def encode(wanted: Mapping[int, Wanted], rows: int) -> bytes:

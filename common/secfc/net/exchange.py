@@ -35,6 +35,7 @@ class Exchange(grpc_stubs.ExchangeServicer):  # type: ignore[misc]
         async with rpc.refusing(context):
             sender = rpc.caller(context, self._federation)
             received = self._machine.progress(sender, wire.parcel_from(request))
+            await self._driver.kept()  # what we say is here does not come again
         return pb.Received(received=received)
 
     async def Hand(self, request: pb.Piece, context: Any) -> pb.Received:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from grpc import aio
@@ -56,7 +56,7 @@ class _Peer:
 
 
 class RelayLink:
-    """See the module's docstring. `spawn` runs a task that is not forgotten."""
+    """See the module's docstring. `kept` waits until what was taken is on disk, `spawn` runs a task that is not forgotten."""
 
     def __init__(
         self,
@@ -64,9 +64,11 @@ class RelayLink:
         channel: Callable[[], admission.Channel],
         machine: Sits,
         take: Takes,
+        kept: Callable[[], Awaitable[None]],
         spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
     ) -> None:
-        self._me, self._channel, self._machine, self._take, self._spawn = me, channel, machine, take, spawn
+        self._me, self._channel, self._machine = me, channel, machine
+        self._take, self._kept, self._spawn = take, kept, spawn
         self._courier: Courier | None = None  # while we are connected
         self._outgoing: asyncio.Queue[pb.Envelope] = asyncio.Queue()
         self._open: dict[tuple[str, int], asyncio.Future[int]] = {}
@@ -263,7 +265,9 @@ class RelayLink:
         if asked.sort is Sort.ASK and not asked.content:
             return 0  # it only wants to know whether we are there
         if asked.sort is Sort.ASK:
-            return self._machine.progress(asked.peer, wire.parcel_from(wire.content(pb.Parcel, asked.content)))
+            here = self._machine.progress(asked.peer, wire.parcel_from(wire.content(pb.Parcel, asked.content)))
+            await self._kept()
+            return here
         piece = wire.arrived_from(asked.peer, wire.content(pb.Piece, asked.content))
         if piece.total != asked.total:
             raise Malformed("an envelope and the piece in it differ in their totals")

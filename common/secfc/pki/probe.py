@@ -83,7 +83,11 @@ def probe(kit: Kit, party_name: str, address: str, timeout: float = 5.0) -> list
     except OSError as error:
         return [*found, Finding("tcp", False, _tcp_advice(error, target))]
     with raw:
-        where = f"{raw.getpeername()[0]} port {target.port}" if target.proxy is None else str(target)
+        try:
+            peer = raw.getpeername()[0]
+        except OSError as error:  # it has hung up already, and the system knows of no peer any more
+            return [*found, Finding("tls", False, _handshake_advice(error, target))]
+        where = f"{peer} port {target.port}" if target.proxy is None else str(target)
         found.append(Finding("tcp", True, f"connected to {where}"))
         return found + _tls(raw, target)
 
@@ -129,14 +133,15 @@ def _tls(raw: socket.socket, target: _Target) -> list[Finding]:
     except (OSError, ValueError) as error:  # SSLError is an OSError
         why = type(error).__name__  # and not where: other parties are told what we find
         return [Finding("tls", False, f"cert.pem, key.pem or ca.pem of our kit cannot be used ({why}); check the kit")]
+    name = identity(target.kit.federation.name, target.party_name)
     try:
-        secured = context.wrap_socket(raw, server_hostname=identity(target.kit.federation.name, target.party_name))
+        with context.wrap_socket(raw, server_hostname=name, do_handshake_on_connect=False) as secured:
+            secured.do_handshake()  # here it raises if the peer has hung up already; wrapping would leave it undone
+            return [_handshake(secured, target), _clock(secured, target), _acceptance(secured, target)]
     except ssl.SSLCertVerificationError as error:
         return _unverified(error, target)
     except OSError as error:
         return [Finding("tls", False, _handshake_advice(error, target))]
-    with secured:
-        return [_handshake(secured, target), _clock(secured, target), _acceptance(secured, target)]
 
 
 def _context(kit: Kit) -> ssl.SSLContext:
@@ -209,7 +214,7 @@ def _handshake_advice(error: OSError, target: _Target) -> str:
     if isinstance(error, TimeoutError):
         advice = "it is not a TLS service, or a firewall lets only the connection through"
         return f"{target} accepts the connection but does not answer TLS within {target.timeout:g} s; {advice}"
-    if isinstance(error, ssl.SSLEOFError | ConnectionError):
+    if isinstance(error, ssl.SSLEOFError | ConnectionError) or error.errno == errno.ENOTCONN:
         advice = "it is not a TLS service, or a firewall or proxy cuts TLS"
         return f"{target} hangs up during the TLS handshake; {advice}"
     return _rejection(error, target)

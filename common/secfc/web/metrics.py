@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from secfc.protocol.jobs.record import State
 from secfc.protocol.messages import Phase
 from secfc.web.view import View
 
@@ -63,6 +64,8 @@ class Job(Collector):
         yield from _state(view)
         yield from _requests(view)
         yield from _given(view)
+        if view.stays:
+            yield _jobs(view)
         for name in _COUNTED.values():
             yield CounterMetricFamily(f"secfc_{name}", f"Log lines about it: {name}.", self._noticed.counts[name])
 
@@ -115,6 +118,14 @@ def _buckets(values: Sequence[float]) -> tuple[list[tuple[str, float]], float]:
         counts[next((b for b, bound in enumerate(BUCKETS) if value <= bound), len(BUCKETS))] += 1
     bounds = [*map(str, BUCKETS), "+Inf"]
     return [(bound, float(count)) for bound, count in zip(bounds, accumulate(counts), strict=True)], sum(values)
+
+
+def _jobs(view: View) -> Metric:
+    jobs = GaugeMetricFamily("secfc_jobs", "Submitted jobs that are remembered, by state.", labels=["state"])
+    counts = Counter(one.state for one in view.jobs)
+    for state in State:
+        jobs.add_metric([state.value], counts[state.value])
+    return jobs
 
 
 def _given(view: View) -> Iterator[Metric]:

@@ -11,6 +11,7 @@ from secfc.errors import ConfigError
 from secfc.logs import say
 from secfc.pki.kit import Kit
 from secfc.web import door as doors
+from secfc.web.deciding import Deciding
 from secfc.web.door import Door
 from secfc.web.view import View
 
@@ -35,14 +36,14 @@ def prepared(text: str | None, kit: Kit, state: Path) -> Door | None:
 
 
 @asynccontextmanager
-async def opened(door: Door | None, look: Callable[[], View]) -> AsyncIterator[None]:
-    """The page is there meanwhile."""
+async def opened(door: Door | None, look: Callable[[], View], deciding: Deciding | None = None) -> AsyncIterator[None]:
+    """The page is there meanwhile. With `deciding` it takes decisions."""
     if door is None:
         yield
         return
     from secfc.web.page import Page
 
-    page = Page(door, look)
+    page = Page(door, look, deciding)
     await page.open()
     try:
         yield

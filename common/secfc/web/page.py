@@ -1,4 +1,5 @@
-"""The HTTP side of a page: one document, its style and script, a stream of views, and metrics. Nothing is changed here."""
+"""The HTTP side of a page: one document, its style and script, a stream of views, and metrics. Nothing is changed here but by
+decisions of a person at a site that stays (`deciding`)."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -14,6 +16,7 @@ from aiohttp import web
 from secfc.errors import Unavailable
 from secfc.logs import say
 from secfc.web import metrics
+from secfc.web.deciding import Deciding
 from secfc.web.door import COOKIE, Door
 from secfc.web.guests import SILENT_SECONDS, Guests
 from secfc.web.view import View
@@ -22,6 +25,7 @@ log = logging.getLogger("secfc.web")
 PACE_SECONDS = 0.5  # between two views of a stream
 BEAT_SECONDS = 1.0  # after which a stream says that it lives
 MOST_STREAMS = 32
+MOST_BODY = 4096
 _TYPES = {"page.html": "text/html", "page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
@@ -38,8 +42,8 @@ class Page:
     """Serves the views that `look` gives, until it is closed. `look` runs in the event loop, at most once per PACE_SECONDS
     for all streams together, and not at all if nobody looks."""
 
-    def __init__(self, door: Door, look: Callable[[], View]) -> None:
-        self._door, self._look = door, look
+    def __init__(self, door: Door, look: Callable[[], View], deciding: Deciding | None = None) -> None:
+        self._door, self._look, self._deciding = door, look, deciding
         self._closing = asyncio.Event()
         self._streams = 0
         self._drawn: tuple[float, bytes] = (-1.0, b"")
@@ -49,12 +53,14 @@ class Page:
 
     async def open(self) -> None:
         """Listen; raises Unavailable if that cannot be."""
-        app = web.Application(middlewares=[self._guarded], client_max_size=0)
+        app = web.Application(middlewares=[self._guarded], client_max_size=MOST_BODY)
         app.router.add_get("/", self._asset)
         app.router.add_get("/assets/{name}", self._asset)
         app.router.add_get("/view", self._view)
         app.router.add_get("/events", self._events)
         app.router.add_get("/metrics", self._exported)
+        if self._deciding is not None:
+            app.router.add_post("/decide", partial(self._decided, self._deciding))
         quiet = logging.getLogger("secfc.web.http")
         quiet.setLevel(logging.CRITICAL)  # whatever a stranger sends is not worth a line
         self._runner = web.AppRunner(
@@ -140,6 +146,12 @@ class Page:
     async def _exported(self, request: web.Request) -> web.Response:
         body, kind = self._metrics.render()
         return web.Response(body=body, headers={"Content-Type": kind})
+
+    async def _decided(self, deciding: Deciding, request: web.Request) -> web.Response:
+        scheme = "https" if self._door.tls else "http"
+        code, text = await deciding.asked(request.headers, scheme, await request.read())
+        self._drawn = (-1.0, b"")  # the next view shows it
+        return web.Response(status=code, text=f"{text}\n")
 
     def _current(self) -> bytes:
         now = time.monotonic()

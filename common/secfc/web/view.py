@@ -6,12 +6,16 @@ Never rows of others, keys, digests of secrets, or paths.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from secfc import __version__
+from secfc.agreement.federation import Federation
+from secfc.agreement.uploads import SEES
 
 MOST_REQUESTS = 400  # of a job's history are shown, the latest
+MOST_JOBS = 100  # that are over are shown, the latest
+IDLE = "idle"  # the phase of a party that stays, before its first job
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,27 @@ class ProfileView:
 
 
 @dataclass(frozen=True)
+class JobView:
+    """A submitted job, as this party knows it. Times are seconds since 1970; 0: not yet. `question`: what a person at this
+    site should know, who has to decide about it; empty if nobody here has to."""
+
+    id: str
+    digest: str
+    state: str
+    reason: str
+    submitter: str
+    dataset: str
+    k: tuple[int, ...]
+    submitted: int
+    began: int
+    ended: int
+    over: bool
+    waits_for: tuple[str, ...] = ()
+    approvals_of: tuple[str, ...] = ()  # sites where a person has to decide
+    question: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class View:
     """See the module's docstring."""
 
@@ -102,9 +127,47 @@ class View:
     given_note: str
     committee: tuple[str, ...] = ()
     profile: ProfileView | None = None
+    stays: bool = False  # for many jobs; what else is told here is of the one that runs, or ran last
+    job: str = ""  # which one that is
+    jobs: tuple[JobView, ...] = ()  # the newest first
+    decides: bool = False  # whether the page takes decisions
     version: str = field(default=__version__)
 
     def to_json(self) -> bytes:
         """For the page. Metrics count all requests: a counter must not fall."""
-        shown = vars(self) | {"requests": self.requests[-MOST_REQUESTS:]}
+        shown = vars(self) | {"requests": self.requests[-MOST_REQUESTS:], "jobs": latest(self.jobs)}
         return json.dumps(shown, default=vars, separators=(",", ":")).encode()
+
+
+def idle(role: str, name: str, federation: Federation) -> View:
+    """Of a party that stays, while there was no job yet."""
+    return View(
+        role=role,
+        name=name,
+        federation=federation.name,
+        phase=IDLE,
+        over=False,
+        reason="",
+        waits_for=(),
+        rows=0,
+        k=(),
+        uploads=federation.uploads,
+        sees=SEES[federation.uploads],
+        parties=(),
+        broken_links=(),
+        phase_seconds={},
+        requests=(),
+        runs=(),
+        sizes=(),
+        sizes_of="",
+        given=(),
+        given_note="",
+        stays=True,
+    )
+
+
+def latest(jobs: Sequence[JobView]) -> tuple[JobView, ...]:
+    """All that are not over, and the newest of those that are."""
+    ended = [one for one in jobs if one.over][MOST_JOBS:]
+    gone = {one.digest for one in ended}
+    return tuple(one for one in jobs if one.digest not in gone)

@@ -21,10 +21,10 @@ from secfc.wording import few
 from secfc_client import data as reader
 from secfc_client import examine as columns_of
 from secfc_client import naming
+from secfc_client.commands.checks import columntable
 from secfc_client.commands.checks.network import Network
 from secfc_client.commands.checks.verdicts import FAIL, OK, SKIP, WARN, Verdict, failed, plain
-from secfc_client.datasets import description, preparation
-from secfc_client.datasets.formats.base import shown
+from secfc_client.datasets import description, formats, preparation
 
 SOON = timedelta(days=14)  # a kit that expires sooner is worth a warning
 
@@ -151,11 +151,11 @@ def _data(federation: Federation, job: Job, data: Data) -> list[Verdict]:
             chosen=data.chosen,
         )
     except DataError as error:
-        return [Verdict("data", FAIL, str(error))]
+        return [Verdict("data", FAIL, str(error)), *_columns_of(data, job)]
     columns = few(table.feature_names)
     values = preparation.scaled(job, table.features)
     results = [Verdict("data", OK, f"{data.path}: {len(table)} rows, {job.features} features: {columns}")]
-    results += [_column(one, job, data.id_column) for one in description.described(data.path, table.rows)]
+    results += columntable.verdicts(data.path, table.rows, job, data.id_column)
     if table.dropped:
         what = f"{table.dropped} rows lack a value and take no part; their label will be empty"
         results.append(Verdict("data missing", WARN, what))
@@ -180,14 +180,12 @@ def _data(federation: Federation, job: Job, data: Data) -> list[Verdict]:
     return results
 
 
-def _column(one: description.Column, job: Job, id_column: str | None) -> Verdict:
-    """A line of the table of columns."""
-    features = {feature.name for feature in job.agreed} or set(job.feature_names or ())
-    use = "id" if one.name == id_column else "feature" if one.name in features or not features else "kept, not used"
-    ends = f", {one.least:g} to {one.most:g}" if one.least is not None and one.most is not None else ""
-    remark = f"; {one.remark}" if one.remark else ""
-    told = f"{one.kind}{ends}, {one.distinct} distinct, {one.missing} missing: {use}{remark}"
-    return Verdict(f"column {shown(one.name)}", WARN if remark and use == "feature" else OK, told)
+def _columns_of(data: Data, job: Job) -> list[Verdict]:
+    """The table of columns of a file that cannot be taken as it is, as far as it can be read."""
+    try:
+        return columntable.verdicts(data.path, formats.read(data.path), job, data.id_column)
+    except DataError:
+        return []  # the reason was just told
 
 
 def _row_count(rows: int, most: int) -> Verdict:

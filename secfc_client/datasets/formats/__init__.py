@@ -15,9 +15,11 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 
 from secfc.errors import DataError
+from secfc_client.datasets.formats import base
 from secfc_client.datasets.formats.base import UNREADABLE, Format, reason
 
 _GZIP = b"\x1f\x8b"
+_PIECE = 1 << 20
 _modules = [import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
 FORMATS: tuple[Format, ...] = tuple(module.FORMAT for module in _modules if hasattr(module, "FORMAT"))
 SUFFIXES = tuple(suffix for one in FORMATS for suffix in one.suffixes)
@@ -60,12 +62,24 @@ def _read(path: Path, file: BinaryIO) -> pa.Table:
     file.seek(0)
     if not first.startswith(_GZIP):
         return _recognised(path, first).read(path, suffix_of(path), file)
-    try:
-        data = pa.input_stream(file, compression="gzip").read_buffer()
-    except UNREADABLE:
-        raise DataError(f"{path}: cannot be unpacked; is it a complete gzip file?") from None
+    data = _unpacked(path, file)
     unpacked = cast(BinaryIO, pa.BufferReader(data))
     return _recognised(path, data[:16].to_pybytes()).read(path, suffix_of(path), unpacked)
+
+
+def _unpacked(path: Path, file: BinaryIO) -> pa.Buffer:
+    """What a gzip file holds, unless that is absurdly much."""
+    most = base.most_unpacked(file)
+    parts = pa.BufferOutputStream()
+    try:
+        packed = pa.input_stream(file, compression="gzip")
+        while piece := packed.read(_PIECE):
+            parts.write(piece)
+            if parts.tell() > most:
+                raise base.too_large(path, "run gunzip first, if it is meant so")
+    except UNREADABLE:
+        raise DataError(f"{path}: cannot be unpacked; is it a complete gzip file?") from None
+    return parts.getvalue()
 
 
 def _recognised(path: Path, first: bytes) -> Format:

@@ -13,11 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from secfc.errors import DataError
-from secfc_client.datasets.formats.base import TEXT, UNREADABLE, Format, as_text
+from secfc_client.datasets.formats.base import SEPARATOR, TEXT, UNREADABLE, Format, as_text
 
 BATCH_ROWS = 1 << 16  # rows turned into CSV at a time
 _USUAL = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}  # separator by suffix
-_MARKS = ",;\t|"
+_NAMES = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+_MARKS = "".join(_NAMES)
 _BLOCK_BYTES = 1 << 24  # the longest CSV row
 _LOOK_BYTES, _LOOK_LINES = 1 << 16, 20  # of a file's beginning, to find its separator
 _FIELD = re.compile(r'"(?:[^"]|"")*+"?')
@@ -61,12 +62,18 @@ def _read_csv(path: Path, data: bytes, delimiter: str) -> pa.Table:
         raise DataError(f"{path}: cannot be read as CSV; {why}") from None
     if ragged:  # their numbers count the header
         what = f"has {ragged[0].actual_columns} fields, the header {ragged[0].expected_columns}"
-        raise DataError(f"{path}: data row {ragged[0].number - 1} {what} ({len(ragged)} such rows in all)")
+        raise DataError(
+            f"{path}: data row {ragged[0].number - 1} {what} ({len(ragged)} such rows in all); {_cure(delimiter)}"
+        )
     if rows.column_names != names:
         raise DataError(f"{path}: the header must be the first line")
     if rows.num_rows and data.count(b'"') % 2 and rows[names[-1]][-1].as_py().endswith("\n"):
         raise DataError(f"{path}: a quoted field is still open at the end of the file; is it cut short?")
-    return rows
+    return rows.replace_schema_metadata({SEPARATOR: delimiter})
+
+
+def _cure(delimiter: str) -> str:
+    return f"put a field that holds {_NAMES[delimiter]} between double quotes"
 
 
 def _parser(data: bytes, delimiter: str, names: list[str], ragged: list[Any]) -> pacsv.CSVStreamingReader:

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc.agreement.federation import SERVER
-from secfc.coding.sharing import CodedRows
+from secfc.coding.blocks import Blocks
 from secfc.errors import (
     AlreadyJoined,
     JobFailed,
@@ -119,7 +119,7 @@ class Participant:
         return self._table().own
 
     @property
-    def coded(self) -> CodedRows:
+    def coded(self) -> Blocks:
         """The shares that we hold. Pre-condition as above."""
         return self._table().coded
 
@@ -156,14 +156,6 @@ class Participant:
             found=self._found,
         )
 
-    def line(self) -> str:
-        """One line for a terminal."""
-        if not self._line.linked and not isinstance(self._phase, Ended):
-            return f"trying to reach the server at {self.site.federation.server.address}"
-        waiting = f": waiting for {', '.join(self._phase.missing())}" if self._phase.missing() else ""
-        given = self.site.guard.text() if self.phase is Phase.ROUNDS else ""
-        return self.phase.value + waiting + (f", {given}" if given else "")
-
     def progress(self, sender: str, parcel: Parcel) -> int:
         """How many bytes of another client's parcel have arrived; raises OutOfTurn if it is not due."""
         self.site.peer(sender)
@@ -172,14 +164,18 @@ class Participant:
     # --- inputs ----------------------------------------------------------------------------------------------------------
 
     def handle(self, given: Input, now: float) -> Effects:
-        """Take in an input, and say what is to be done. What is refused to another client raises and
-        changes nothing."""
-        out = Effects()
+        """Take in an input, and say what is to be done. What is refused to another client raises and changes nothing; what is
+        found wrong once its message is taken is not its fault."""
+        out, following = Effects(), None
         try:
-            self._enter(self._take(given, now, out), now, out)
+            following = self._take(given, now, out)
         except SecfcError as error:
             if isinstance(given, Arrived):
                 raise
+            self._end(error, now, out)
+        try:
+            self._enter(following, now, out)
+        except SecfcError as error:
             self._end(error, now, out)
         self._send(now, out)
         return out

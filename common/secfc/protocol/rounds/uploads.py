@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
-import numpy as np
-
 from secfc.agreement.plan import Plan
-from secfc.coding.field import Words
+from secfc.coding.field import Residues
 from secfc.errors import InvalidInput, Malformed
 from secfc.kmeans import rowsets
 from secfc.kmeans.bounds import Bounds
@@ -19,7 +17,7 @@ from secfc.kmeans.rowsets import Wanted
 from secfc.privacy import checking
 from secfc.protocol import parcels
 from secfc.protocol.messages import RoundRequest
-from secfc.protocol.parcels import Data
+from secfc.protocol.parcels import Body, Data
 from secfc.protocol.rounds.kinds import (
     SERVER,
     ClientExchange,
@@ -32,7 +30,7 @@ from secfc.protocol.rounds.kinds import (
 )
 
 MakeDecoder = Callable[[Plan, Pattern, Sequence[int]], Decoder]
-Upload = Callable[[Holding, CodedClusters, Pattern, RoundRequest], Words]
+Upload = Callable[[Holding, CodedClusters, Pattern, RoundRequest], Body]
 
 
 class UploadSink:
@@ -161,14 +159,24 @@ class UploadsServer(ServerHalf):
         return answer
 
 
+def body_of(
+    clusters: CodedClusters, shape: Pattern, weights: Residues | None = None, masks: Sequence[tuple[bytes, int]] = ()
+) -> Body:
+    """An upload: computed now, or block by block while it is sent, if it might not fit into memory."""
+    if clusters.coded.spool is None:
+        return parcels.of_words(clusters.upload(shape, weights, masks))
+    later = clusters.answer(shape, weights, masks)
+    return parcels.Made(later.words, later.pieces)
+
+
 class _Answering(ClientExchange):
     """One attempt at a responder."""
 
-    def __init__(self, make: Callable[[], Words]) -> None:
+    def __init__(self, make: Callable[[], Body]) -> None:
         self._make = make
 
     def begin(self) -> Sequence[Outgoing]:
-        return [Outgoing(SERVER, b"", parcels.of_words(self._make()))]
+        return [Outgoing(SERVER, b"", self._make())]
 
 
 class UploadsClient(ClientHalf):
@@ -181,7 +189,7 @@ class UploadsClient(ClientHalf):
     def answer(self, request: RoundRequest, labels: Labels) -> _Answering:
         return _Answering(lambda: self._made(request, labels))
 
-    def _made(self, request: RoundRequest, labels: Labels) -> Words:
+    def _made(self, request: RoundRequest, labels: Labels) -> Body:
         self._clusters.assign(labels)
         wanted = rowsets.decode(request.rows, request.columns, labels)
         try:
@@ -189,4 +197,4 @@ class UploadsClient(ClientHalf):
         except InvalidInput as error:
             raise Malformed(f"the server asks for impossible columns: {error}") from None
         parts = [self._upload(self._holding, self._clusters, shape, request) for shape in shapes]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return parts[0] if len(parts) == 1 else parcels.joined(parts)

@@ -89,7 +89,17 @@ function bars(id, label, columns, top, under) {
 
 // --- sections ----------------------------------------------------------------------------------------------------------
 
+const short = (id) => id.slice(0, 8); // enough for every command
+const moment = (seconds) => new Date(1000 * seconds).toISOString().slice(0, 16).replace("T", " ") + " UTC";
+
 function sentence(view) {
+  if (!view.stays) return course(view);
+  if (!view.job) return "No job has run since this process was started.";
+  const text = course(view);
+  return ["finished", "failed"].includes(view.phase) ? `No job is running. The last, ${short(view.job)}: ${text}` : `Job ${short(view.job)}: ${text}`;
+}
+
+function course(view) {
   if (view.reason) return `Failed: ${view.reason}`;
   if (view.phase === "finished") return "Finished.";
   const whom = view.waits_for.length ? `, waiting for ${view.waits_for.join(", ")}` : "";
@@ -119,12 +129,14 @@ function now(view) {
     if (here) one.setAttribute("aria-current", "step");
     return one;
   }), ...(view.phase === "failed" ? [element("li", "failed", "here failed")] : []));
+  $("phases").hidden = view.stays && !view.job;
   const trouble = [...view.broken_links, ...view.parties.filter((p) => !p.ok && p.state.startsWith("lost")).map((p) => `${p.name}: ${p.state}`)];
   if ([...$("trouble").children].map((one) => one.textContent).join("\n") !== trouble.join("\n")) { // read aloud too
     $("trouble").hidden = !trouble.length;
     $("trouble").replaceChildren(...trouble.map((text) => element("li", text)));
   }
-  const facts = [["Rows", number(view.rows)], ["k", view.k.join(", ")], ["Uploads", view.uploads], ["The server", view.sees]];
+  const job = [["Rows", number(view.rows)], ["k", view.k.join(", ")]];
+  const facts = [...(view.stays && !view.job ? [] : job), ["Uploads", view.uploads], ["The server", view.sees]];
   if (view.committee.length) facts.push(["Committee", view.committee.join(", ")]);
   $("facts").replaceChildren(...facts.map(([name, value]) => {
     const pair = element("div");
@@ -172,6 +184,90 @@ function tables(view) {
     (run.done ? "done" : "moving") + (run.chosen ? (view.over ? ", best of its k" : ", best so far") : "")])));
 }
 
+function status(job) {
+  const whom = job.waits_for.length ? ` for ${job.waits_for.join(", ")}` : "", why = job.reason ? `: ${job.reason}` : "";
+  if (job.state === "submitted" && whom) return `no answer yet from ${job.waits_for.join(", ")}`;
+  return job.state + (job.state === "waiting" ? whom : "") + why;
+}
+
+function jobs(view) {
+  $("s-jobs").hidden = !view.stays;
+  $("no-jobs").hidden = Boolean(view.jobs.length);
+  if (!view.jobs.length) return $("jobs").replaceChildren();
+  const kind = { finished: "good", failed: "bad", refused: "bad", expired: "bad" };
+  table("jobs", ["Job", "State", "Submitted by", "Dataset", "k", "Submitted", ["Took", "n"]], view.jobs.map((job) => [
+    short(job.id), [status(job), kind[job.state] || ""], job.submitter, job.dataset, job.k.join(", "), moment(job.submitted),
+    [job.began && job.ended && job.state === "finished" ? `${number(job.ended - job.began)} s` : "–", "n"],
+  ]));
+  view.jobs.forEach((job, place) => {
+    if (view.role !== "server" || !job.approvals_of.length) return;
+    const cell = $("jobs").tBodies[0].rows[place].cells[1];
+    cell.append(element("br"), "there: ", element("code", `secfc approve ${short(job.id)} --kit KIT`));
+  });
+}
+
+let asked = "";
+
+function asks(view) {
+  const waiting = view.jobs.filter((job) => job.question.length), text = JSON.stringify(waiting.map((job) => [job.digest, job.question]));
+  if (text === asked) return; // somebody may be typing there
+  asked = text;
+  $("s-asks").hidden = !waiting.length;
+  $("asks").replaceChildren(...waiting.map((job) => question(job, view.decides)));
+}
+
+function question(job, decides) {
+  const made = element("article"), facts = element("dl");
+  made.append(element("h3", `Job ${short(job.id)} of ${job.submitter}, on ${job.dataset}`));
+  for (const [name, value] of job.question) {
+    const pair = element("div");
+    pair.append(element("dt", name), value.includes("\n") ? element("dd") : element("dd", value));
+    if (value.includes("\n")) pair.lastChild.append(element("pre", value));
+    facts.append(pair);
+  }
+  const how = element("p", "At this machine: ");
+  how.append(element("code", `secfc approve ${short(job.id)} --kit KIT`), " or ", element("code", `secfc refuse ${short(job.id)} --kit KIT`));
+  made.append(facts, how);
+  if (decides) made.append(form(job));
+  return made;
+}
+
+function field(label, type, required) {
+  const made = element("label", label), input = element("input");
+  input.type = type;
+  input.required = required;
+  input.autocomplete = "off";
+  made.append(input);
+  return [made, input];
+}
+
+function form(job) {
+  const made = element("form"), says = element("output");
+  const [tokenLabel, token] = field("Token that the node has shown when it was started", "password", true);
+  const [whoLabel, who] = field("Your name", "text", false), [whyLabel, why] = field("Why, if you refuse", "text", false);
+  const yes = element("button", "Take part in this job"), no = element("button", "Refuse it");
+  who.maxLength = 60;
+  why.maxLength = 200;
+  yes.value = "approve";
+  no.value = "refuse";
+  const buttons = element("div", undefined, "buttons");
+  buttons.append(yes, no, says);
+  made.append(tokenLabel, whoLabel, whyLabel, buttons);
+  made.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const chosen = { do: event.submitter ? event.submitter.value : "approve", job: job.digest, token: token.value, who: who.value, why: why.value };
+    yes.disabled = no.disabled = true;
+    try {
+      const answer = await fetch("decide", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(chosen) });
+      says.textContent = (await answer.text()).trim();
+    } catch {
+      says.textContent = "the node does not answer; try again";
+    }
+    yes.disabled = no.disabled = false;
+  });
+  return made;
+}
+
 function profile(view) {
   const own = view.profile;
   $("s-profile").hidden = !own;
@@ -188,7 +284,9 @@ function profile(view) {
 }
 
 function draw(view) {
+  asks(view);
   now(view);
+  jobs(view);
   tables(view);
   charts(view);
   profile(view);

@@ -11,8 +11,9 @@ import itertools
 import numpy as np
 
 from secfc.agreement.federation import SERVER
+from secfc.coding.blocks import Packed
 from secfc.coding.field import Words
-from secfc.coding.sharing import CodedRows, ShareSet
+from secfc.coding.sharing import ShareSet
 from secfc.errors import SecfcError
 from secfc.framing import framed
 from secfc.protocol import messages
@@ -36,14 +37,25 @@ class Sharing(Follows):
 
     def begin(self, now: float, out: Effects) -> ClientPhase | None:
         site = self.desk.site
+        self._begin_guard()
         for member in self.met.members:  # shares kept from an earlier job, whose owner does not let them serve another
             if self.desk.resumed and not (site.keeps and member.keeps):
                 out.put(f"this-job-only/{member.name}")
         if site.federation.holders and not site.federation.helps(site.name):
             outside = int((self.table.own < 0).sum())
             out.say("rows are those that all holders have", rows=self.table.coded.rows, ours_outside=outside)
+        others = [name for name in site.federation.roster if name != site.name]
+        out.record("rows shared", rows=len(site.rows), session=self.session.hex(), clients=others)
         self.desk.deliver(self.table.stage.begin(self.desk.resumed, out), now)
         return None
+
+    def _begin_guard(self) -> None:
+        """Our rules about all rows together are asked here, where they refuse the job, and not whoever's message led here."""
+        site, met, table = self.desk.site, self.met, self.table
+        lasts = table.confirmed is None and met.scaled is None  # whether another job may be about the same rows
+        names = messages.share_sets(met.members) if lasts else messages.holdings(met.session, table.stage.ids)
+        key = hashlib.sha256(framed(b"secfc/v1/leakage-key", site.secrets.seed)).digest()
+        site.guard.begin(met.session, names, table.coded.rows, key)
 
     def worked(self, given: Worked, now: float, out: Effects) -> ClientPhase | None:
         following = super().worked(given, now, out)
@@ -82,35 +94,31 @@ class Sharing(Follows):
 
 def begin_sharing(desk: Desk, now: float, met: Met, confirmed: Confirmed | None) -> Sharing:
     """Every row has its place: by roster, or with private membership by the confirmed union of IDs."""
-    site = desk.site
     table = _by_roster(desk, met) if confirmed is None else _by_slots(desk, met, confirmed)
-    lasts = confirmed is None and met.scaled is None  # whether another job may be about the same rows
-    names = messages.share_sets(met.members) if lasts else messages.holdings(met.session, table.stage.ids)
-    key = hashlib.sha256(framed(b"secfc/v1/leakage-key", site.secrets.seed)).digest()
-    site.guard.begin(met.session, names, table.coded.rows, key)
-    return Sharing(desk, now, met, table, Published(site, table.coded.rows))
+    return Sharing(desk, now, met, table, Published(desk.site, table.coded.rows))
 
 
 def _by_roster(desk: Desk, met: Met) -> JobTable:
     site, plan = desk.site, desk.site.plan
     edges = np.cumsum([0, *(member.rows for member in met.members)]).tolist()
-    coded = CodedRows(plan.field, edges[-1], plan.length)
+    coded = site.hold(plan.field, edges[-1], plan.length)
     places = site.places or [np.arange(a, b) for a, b in itertools.pairwise(edges)]
     layouts = [plan.share_layout(member.rows) for member in met.members]
     shares = ShareSet(plan.code, met.rows(site), met.seed(site))
 
-    def put(owner: int, words: Words) -> None:
+    def put(owner: int, words: Words | Packed) -> None:
         at = slice(edges[owner], edges[owner + 1]) if site.places is None else places[owner]
         coded.put(at, words)
 
     def lasting(owner: int) -> bool:
         return site.keeps and met.members[owner].keeps
 
-    stage = Stage(site.index, site.federation.roster, met.session, met.share_sets, layouts, shares, put, lasting)
+    people = site.federation.roster
+    stage = Stage(site.index, people, met.session, met.share_sets, layouts, shares, put, lasting, coded.spool)
     return JobTable(coded, places[site.index], stage)
 
 
 def _by_slots(desk: Desk, met: Met, confirmed: Confirmed) -> JobTable:
     plan, union = desk.site.plan, confirmed.union
-    coded = CodedRows(plan.field, union.rows, plan.length)
+    coded = desk.site.hold(plan.field, union.rows, plan.length)
     return JobTable(coded, union.slots, union.rows_stage(met.rows(desk.site), coded), confirmed)

@@ -133,7 +133,7 @@ class JobPhase:
     def _overdue(self, seconds: float, what: str, now: float) -> JobPhase | None:
         """The end if the phase has taken longer, and somebody is still missing."""
         waited = now - self.since
-        if waited <= seconds:
+        if waited <= seconds or not self.missing():  # then it is we who compute
             return None
         late = f"after {waited:.0f} s these {what}: {self.job.named(self.missing())}"
         return self._give_up("; ".join([late, *self.job.broken_links()]), now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -29,6 +30,7 @@ from secfc.protocol.server.phases.base import Begun, JobPhase
 from secfc.protocol.transfer import Gathered, Here, Sink
 
 SLOWER = 5.0  # a responder so many times slower than the others is replaced, if others can take its place
+REPLACED = 2  # times that a client is replaced in one request; after that it takes nobody's place, and is waited for
 DISAGREEMENTS = 5  # committees in a row that do not get one key, until the job fails
 ATTEMPTS_PER_START = 1 << 16  # attempts of one process of the server are numbered in a range of their own
 
@@ -61,6 +63,7 @@ class RoundsPhase(Begun):
             leakage=told,
             frozen=job.federation.job.source.encode(),
         )
+        self._replaced = Counter[str]()  # how often others have taken a client's place, for the current question
         self._blamed: set[str] = set()  # members that others have replaced on the committee, for the current question
         self._disagreed = 0  # committees in a row that did not get one key
         self._short_since: float | None = None  # when too few clients were ready, for the first time in this round
@@ -84,7 +87,7 @@ class RoundsPhase(Begun):
     def _ask(self, now: float) -> JobPhase | None:
         job = self.job
         names, comparing = self._ready(), self._comparing()
-        names.sort(key=lambda name: (name not in comparing, job.members[name].pace))
+        names.sort(key=lambda name: (name not in comparing, self._replaced[name], job.members[name].pace))
         compare = [name for name in names if name in job.accepted][: job.comparing]
         enough = len(compare) == job.comparing
         job.touch()
@@ -134,23 +137,32 @@ class RoundsPhase(Begun):
             return self._ask(now)
         names, members, limits = self.job.names, self.job.members, self.job.deadlines
         late = [names[j] for j in attempt.exchange.missing()]
+        ready, least = self._ready(), self.job.plan.asked(len(self.job.liars))[0]
         gone = [n for n in late if not members[n].connected and now - members[n].seen > limits.lost]
+        gone = [n for n in gone if self._replaced[n] < REPLACED or len(ready) < least]
         comparing = set(late) <= self._comparing()
         waited = now - (attempt.went_on if comparing else attempt.started)  # what nobody can use buys no time
-        quick = [n for n in names if members[n].ready and n not in (*late, *self.job.liars)]
+        quick = [n for n in ready if n not in late and self._replaced[n] < REPLACED]
         accepted = len(set(quick) & set(self.job.accepted)) >= self.job.comparing
-        replaceable = accepted and len(quick) >= self.job.plan.asked(len(self.job.liars))[0]
+        replaceable = accepted and len(quick) >= least
         if waited > limits.round and not replaceable:
-            return self._give_up(f"no answer to request {attempt.question.number} from: {', '.join(late)}", now)
+            return self._unanswered(attempt.question.number, late, now)
         patience = self._members_patience(quick) if comparing else self._patience(quick)
         if gone or (waited > patience and (replaceable or (comparing and self._other_committee(late)))):
+            self._replaced.update(late)
             self._put_last(late, waited)
             return self._ask(now)
         return None
 
+    def _unanswered(self, number: int, late: Sequence[str], now: float) -> JobPhase:
+        before = [name for name in self.job.names if self._replaced[name] and name not in late]
+        earlier = f" (nor, when they were asked, from: {', '.join(before)})" if before else ""
+        return self._give_up(f"no answer to request {number} from: {', '.join(late)}{earlier}", now)
+
     def _patience(self, quick: Sequence[str]) -> float:
         """How long a round may hang on a client that is connected but silent (frozen, swapping, cut off without a word)."""
-        return max(self.job.deadlines.lost, SLOWER * max((self.job.members[name].pace for name in quick), default=0.0))
+        limits, paces = self.job.deadlines, [self.job.members[name].pace for name in quick]
+        return min(max(limits.lost, SLOWER * max(paces, default=0.0)), limits.round)
 
     def _members_patience(self, quick: Sequence[str]) -> float:
         """The same while only members are waited for. What they are dealt may take long on a slow line, which cannot be seen
@@ -234,7 +246,12 @@ class RoundsPhase(Begun):
         out.put(f"record/{record.number:09d}", records.record_to(record))
         if leakage is not None:
             out.put("leakage", self.job.meet().share_sets + leakage.to_bytes())
+        given = self._asking.given(self.job.federation.job)
+        fields = {"request": record.number, "step": record.step, "attempts": record.attempts}
+        fields |= {"responders": [self.job.names[j] for j in record.responders], "directions": record.directions}
+        out.record("request answered", **fields, assignments=given.assignments, inertias=given.inertias)
         self._short_since, self._disagreed = None, 0
+        self._replaced.clear()
         self._blamed.clear()
         self.job.touch()
         return Finished(self.job, now, self) if self._asking.done else self._ask(now)
