@@ -17,6 +17,7 @@ import numpy.typing as npt
 from secfc.agreement import plan
 from secfc.coding import prg
 from secfc.coding.field import CHUNK_WORDS, Words
+from secfc.coding.sharing import CodedRows
 from secfc.kmeans import fixedpoint
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.decoding import Decoder, Distances
@@ -105,6 +106,8 @@ class Insider:
         if self._client is None:
             raise RuntimeError("nothing was asked yet")
         coded = self._client.coded
+        if not isinstance(coded, CodedRows):
+            raise TypeError("the shares of a simulated client are in memory")
         return np.asarray(coded.matrix[lane, :, : coded.length].astype(np.int64) % coded.field.primes[lane])
 
 

@@ -16,9 +16,11 @@ from click.core import ParameterSource
 
 from secfc import __version__, exits, logs
 from secfc.agreement import allowing, policy
+from secfc.agreement import job as jobs
 from secfc.agreement.federation import LINK_KEY, SERVER, Federation
 from secfc.agreement.job import AUDIENCES, Job
 from secfc.agreement.policy import TO_NOBODY, Policy
+from secfc.auditfile import AuditFile
 from secfc.coding import kernels
 from secfc.commands import options
 from secfc.errors import ConfigError, InvalidInput, NoSuchJob
@@ -34,6 +36,7 @@ from secfc.web import opening
 from secfc.web.door import Door
 from secfc_client import data, keptclusters, profile, report
 from secfc_client.driver import ClientDriver
+from secfc_client.engines.engine import Wishes, bytes_of, check
 from secfc_client.job import Files, SiteJob
 from secfc_client.offering import Offering, datasets
 from secfc_client.preparing import prepared, table_of
@@ -46,7 +49,7 @@ log = logging.getLogger("secfc.client")
 _GIVEN = ParameterSource.COMMANDLINE
 _OF_NODES = (  # options that make sense with --dataset
     *("kit_path", "dataset_files", "out", "id_columns", "keep_jobs", "policy_path", "require_policy"),
-    *("state", "bind", "web", "wait", "log_format", "quiet"),
+    *("state", "bind", "web", "wait", "memory", "log_format", "quiet"),
 )
 
 
@@ -124,6 +127,11 @@ _OF_NODES = (  # options that make sense with --dataset
 )
 @options.bind
 @options.web
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    help="What this process may take, e.g. 2GiB: shares that would need more are held in files of the state folder.",
+)
 @click.option("--wait", default=600.0, show_default=True, help="Seconds to keep trying to reach the server.")
 @options.logging
 @click.version_option(__version__, prog_name="secfc-client")
@@ -152,6 +160,7 @@ def command(
     again: bool,
     bind: str | None,
     web: str | None,
+    memory: str | None,
     wait: float,
     log_format: str,
     quiet: bool,
@@ -169,11 +178,13 @@ def command(
         raise ConfigError(f"{kit_path} is {whose}'s kit; secfc-client needs a client's")
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
+    wishes = Wishes(None if memory is None else bytes_of(memory))
     if dataset_files:
         rules = _rules(kit_path, policy_path, require_policy, None)
         allowed = allowing.of_kit(kit_path, policy_path)
         offering = Offering(loaded.federation, datasets(dataset_files, id_columns), rules, allowed)
-        return _stay(loaded, offering, state or kit_path / "state", out or kit_path / JOBS, keep_jobs, bind, web, wait)
+        folders = state or kit_path / "state", out or kit_path / JOBS
+        return _stay(loaded, offering, *folders, keep_jobs, bind, web, wait, wishes)
     loaded, made, kept = keptclusters.prepared(loaded, state or kit_path / "state", assign_from)
     federation, name = loaded.federation, loaded.party_name
     rules = _rules(kit_path, policy_path, require_policy, open_centers)
@@ -194,7 +205,9 @@ def command(
         raise InvalidInput("every holder has every row, so there is nothing to publish; leave out --publish-ids")
     address = _address(loaded, bind)
     rows, ids = ready.rows, ready.ids
-    job = SiteJob(loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids, all_k, kept)
+    job = SiteJob(
+        loaded, made, rules, table, rows, ids, store, files, wait, write_ids, publish_ids, all_k, kept, wishes=wishes
+    )
     if again and (new or publish_ids):
         raise InvalidInput("--again only writes the labels again; leave out --new and --publish-ids")
     if again and files is None:
@@ -205,6 +218,7 @@ def command(
     with Lock(store.folder, "secfc-client"):  # before anything there is changed
         # before anybody waits for us: compiling holds up every other thread, and links seem broken
         kernels.warm()
+        check(wishes.memory)
         door = opening.prepared(web, loaded, store.folder)
         return asyncio.run(_run(job, address, new, (log_format, quiet), door))
 
@@ -232,6 +246,7 @@ def _stay(
     bind: str | None,
     web: str | None,
     wait: float,
+    wishes: Wishes,
 ) -> int:
     context = click.get_current_context()
     given = [one for one in context.command.params if context.get_parameter_source(str(one.name)) is _GIVEN]
@@ -246,8 +261,9 @@ def _stay(
     loaded.pins.remember(state)
     with Lock(state, "secfc-client"):
         kernels.warm()
+        check(wishes.memory)
         door = opening.prepared(web, loaded, state)
-        code = asyncio.run(StandingNode(loaded, offering, state, out, keep_jobs, wait, door).run(address))
+        code = asyncio.run(StandingNode(loaded, offering, state, out, keep_jobs, wait, door, wishes).run(address))
     logs.last_words("stopped; start the same command again to go on", code=code, error=False)
     return code
 
@@ -315,10 +331,12 @@ async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door
     stopped = exits.stop_signals()
     participant, disk = job.prepare(new=new)
     job.hint()
-    site = SiteView(job.table)
+    site, federation = SiteView(job.table), job.kit.federation
+    ledger = AuditFile(job.store.folder, job.kit.party_name, federation.digest()).about(job=federation.agreed().hex())
     while True:
         leaving = participant.phase is Phase.FINISHED  # an earlier process was killed before it could end
-        task = asyncio.create_task(ClientDriver(job.kit, participant, disk, bind).run(stopped))
+        ledger.begins(jobs.dumps(federation.job))
+        task = asyncio.create_task(ClientDriver(job.kit, participant, disk, bind, ledger=ledger).run(stopped))
         async with opening.opened(door, partial(site.of_machine, participant)):
             ended = await _watched(task, participant, style)
         if stopped.done() and ended.error is not None:
@@ -331,6 +349,7 @@ async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door
         say(log, "the server begins a new job", shares="kept" if job.keeps_shares else "fresh")
         job.store.finish(keep=job.keeps_shares)
         participant, disk = job.prepare()
+    ledger.over(ended.error)
     if ended.error is not None:
         raise ended.error
     if not ended.untold:  # last of all: until the server knows, the same command must be able to go on

@@ -17,6 +17,7 @@ import numpy as np
 from secfc import textfile
 from secfc.agreement.plan import Plan
 from secfc.agreement.policy import TO_NOBODY, Policy
+from secfc.coding.blocks import Packed
 from secfc.errors import ConfigError
 from secfc.kmeans.standard import Rows, Unscaled
 from secfc.logs import say
@@ -33,6 +34,7 @@ from secfc.protocol.client.site import Site
 from secfc.protocol.effects import Drop, Put
 from secfc_client import budget, data, keptclusters, keptlabels, naming, profile, report
 from secfc_client.data import Table
+from secfc_client.engines.engine import AS_NEEDED, Engine, Wishes
 from secfc_client.keptlabels import KeptLabels
 from secfc_client.store import Store
 
@@ -69,8 +71,10 @@ class SiteJob:
     all_k: bool = False  # write the labels of every k
     clusters: KeptClusters | None = None  # those that rows are only assigned to, if they are an earlier job's
     dataset: str = ""  # of a node, that the rows come from
+    subject: bytes = b""  # what secrets and shares are for, if not for this one job: jobs of the same kind
     lasting: Path | None = None  # where counts and clusters are kept that outlive the job, if not in its state folder
     origin: Sequence[tuple[str, str]] = ()  # who asked for a submitted job, for its report
+    wishes: Wishes = AS_NEEDED  # where shares are held
 
     @property
     def keeps_shares(self) -> bool:
@@ -84,10 +88,12 @@ class SiteJob:
         federation, store = self.kit.federation, self.store
         if new and store.begun:
             say(log, "giving up what was left of an unfinished job", level=logging.WARNING, state=store.folder)
-        secrets = store.secrets(naming.subject(federation.agreed(), self.table), self.rows, new=new)
+        subject = naming.subject(self.subject or federation.agreed(), self.table)
+        secrets = store.secrets(subject, self.rows, new=new)
         kept = store.kept()
         guard = Guard(federation, self.plan, self.rules, kept.get("given", b""))
         accounts = self._accounts()
+        engine = Engine(self.wishes, store, self._row_bytes)
         spent = [account.before(store.holder, guard.tally) for account in accounts]
         guard.charge(reduce(or_, spent))
         site = Site(
@@ -106,11 +112,18 @@ class SiteJob:
             columns=() if federation.holders else self.table.feature_names,
             patience=self.wait,
             publishes=self.publish_ids,
+            hold=engine.hold,
             frozen=None if self.clusters is None else self.clusters.frozen(self.plan.field),
         )
         leaving = self._only_goodbye_left(kept)
         participant = Participant(site, kept=kept, resumed=store.resumed, leaving=leaving, now=time.monotonic())
-        return participant, SiteDisk(self, accounts)
+        return participant, SiteDisk(self, accounts, engine)
+
+    @property
+    def _row_bytes(self) -> int:
+        """Of all that a request may want of a row."""
+        columns = sum(self.plan.of_run(k).slots for k in self.kit.federation.job.runs)
+        return 8 * self.plan.field.lanes * columns // 3
 
     @property
     def account(self) -> str:
@@ -195,11 +208,11 @@ class SiteJob:
 class SiteDisk:
     """Where the machine's values go: the state folder, the budget, and the files that the user asked for."""
 
-    def __init__(self, job: SiteJob, accounts: Sequence[budget.Account]) -> None:
-        self._job, self._accounts = job, accounts
+    def __init__(self, job: SiteJob, accounts: Sequence[budget.Account], engine: Engine) -> None:
+        self._job, self._accounts, self._engine = job, accounts, engine
 
-    def get(self, key: str) -> bytes | None:
-        return self._job.store.get(key)
+    def get(self, key: str) -> bytes | Packed | None:
+        return self._engine.get(key)
 
     def put(self, keep: Sequence[Put | Drop]) -> None:
         """In their order: what is noted is done."""

@@ -12,13 +12,13 @@ from pathlib import Path
 from secfc import atomicfile, limits
 from secfc.framing import framed
 
-_SEAL_BYTES = 32
-_CURE = "make room there or choose another --state"
+SEAL_BYTES = 32
+CURE = "make room there or choose another --state"
 
 
 def write(path: Path, parts: Sequence[bytes | memoryview]) -> None:
     """Replace a file by these parts; the folder is made if need be."""
-    with limits.telling(f"{path.parent}: cannot keep state there", _CURE):
+    with limits.telling(f"{path.parent}: cannot keep state there", CURE):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         atomicfile.write(path, parts)
 
@@ -40,8 +40,8 @@ def keep(path: Path, content: bytes | memoryview, *kind: bytes) -> None:
 def kept(path: Path, *kind: bytes) -> bytes | None:
     """The content of a sealed file; None if there is none, or it is not whole and of that kind."""
     whole = read(path) or b""
-    content = whole[_SEAL_BYTES:]
-    return content if whole[:_SEAL_BYTES] == _seal(content, *kind) else None
+    content = whole[SEAL_BYTES:]
+    return content if whole[:SEAL_BYTES] == _seal(content, *kind) else None
 
 
 def _seal(content: bytes | memoryview, *kind: bytes) -> bytes:

@@ -25,19 +25,21 @@ from secfc.errors import ConfigError
 from secfc.framing import framed
 from secfc.kmeans.standard import Rows, Unscaled
 from secfc.protocol.client.site import Secrets
-from secfc.protocol.effects import Drop, Put
+from secfc.protocol.effects import Drop, Put, PutSpool
 from secfc.protocol.start import COIN_BYTES
 from secfc_client import statefiles
+from secfc_client.engines.spool import FileSpool, SealedWords, opened
 
-_FILE = "secrets.json"
+SECRETS, LASTING = "secrets.json", ".lasting"
 _GIVEN = "given"
 _NOTES = ("joined", "written", "centers-done", "revealed", "past", "noted", _GIVEN)
 _WHAT = {_GIVEN: "what these shares gave away", "past": "what was said in this job"}
 _SUFFIX = {
     "shares": ".shares",
-    "lasting": ".lasting",
+    "lasting": LASTING,
     "answer": ".answer",
 }  # of keys with an owner: this job's, or for others too
+_SHARES = ("shares", "lasting")
 _VERSION = 2
 
 
@@ -54,7 +56,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._path = folder / _FILE
+        self._path = folder / SECRETS
         self.resumed = False  # whether an earlier process left its secrets here
         self._current: tuple[_Subject, Secrets] | None = None
 
@@ -96,6 +98,11 @@ class Store:
         return (self.folder / "joined").exists()
 
     @property
+    def written(self) -> bool:
+        """Whether the labels of the job that is kept here are written."""
+        return (self.folder / "written").exists()
+
+    @property
     def holder(self) -> str:
         """Names the seed of the shares, and tells nothing about it."""
         if self._current is None:
@@ -114,7 +121,10 @@ class Store:
     def put(self, keep: Sequence[Put | Drop]) -> None:
         """One file after the other; each is whole when the next is begun."""
         for one in keep:
-            if isinstance(one, Drop):
+            if isinstance(one, PutSpool):
+                one.spool.seal()
+                self._remove_other(*one.key.split("/")[:2])
+            elif isinstance(one, Drop):
                 self._remove([self.folder / one.key])
             elif "/" in one.key:
                 self._put_owned(*one.key.split("/"), value=one.value)
@@ -129,16 +139,35 @@ class Store:
             return
         path = self.folder / (owner + _SUFFIX[kind])
         statefiles.keep(path, value, *_kind(owner, bytes.fromhex(name)))
-        if kind in ("shares", "lasting"):
-            other = _SUFFIX["lasting" if kind == "shares" else "shares"]
-            self._remove([self.folder / (owner + other)])  # of an earlier job, if there is one
+        if kind in _SHARES:
+            self._remove_other(kind, owner)
+
+    def _remove_other(self, kind: str, owner: str) -> None:
+        """Shares of an earlier job, if there are any."""
+        self._remove([self.folder / (owner + _SUFFIX["lasting" if kind == "shares" else "shares"])])
+
+    def spool(self, key: str) -> FileSpool:
+        """Where an owner's shares are gathered; key as in `put`."""
+        kind, owner, name = key.split("/")
+        return FileSpool(self.folder / (owner + _SUFFIX[kind]), *_kind(owner, bytes.fromhex(name)))
+
+    def forget_spools(self) -> None:
+        """Remove what a process that was killed has gathered."""
+        self._remove([path for kind in _SHARES for path in self.folder.glob(f".*{_SUFFIX[kind]}.*.new")])
+
+    def packed(self, key: str) -> SealedWords | None:
+        """As `get`, to be read piece by piece."""
+        return next((found for path, seal in self._places(key) if (found := opened(path, *seal))), None)
 
     def get(self, key: str) -> bytes | None:
         """An owner's shares of a share set, if they are here and whole; key as in `put`."""
-        _, owner, name = key.split("/")
-        paths = (self.folder / (owner + _SUFFIX[kind]) for kind in ("shares", "lasting"))
-        found = (statefiles.kept(path, *_kind(owner, bytes.fromhex(name))) for path in paths)
+        found = (statefiles.kept(path, *seal) for path, seal in self._places(key))
         return next((value for value in found if value is not None), None)
+
+    def _places(self, key: str) -> list[tuple[Path, tuple[bytes, ...]]]:
+        """The files that may hold an owner's shares, and what they are then."""
+        _, owner, name = key.split("/")
+        return [(self.folder / (owner + _SUFFIX[kind]), _kind(owner, bytes.fromhex(name))) for kind in _SHARES]
 
     def _note(self, name: str) -> bytes:
         """A small file that must not be lost."""
@@ -168,7 +197,7 @@ class Store:
     def _clear(self) -> None:
         """The next job gets fresh secrets. The budget of the rows and the labels stay."""
         self._remove([self._path])  # first: what is left without it belongs to nobody
-        shares = [path for kind in ("shares", "lasting") for path in self.folder.glob("*" + _SUFFIX[kind])]
+        shares = [path for kind in _SHARES for path in self.folder.glob("*" + _SUFFIX[kind])]
         self._remove([self.folder / _GIVEN, *shares])
         self._forget_job()
 

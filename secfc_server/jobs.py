@@ -77,7 +77,7 @@ class Jobs(grpc_stubs.JobsServicer):  # type: ignore[misc]
             kept = await asyncio.to_thread(self._disk.get, f"result/{one.digest.hex()}")
             if kept is None and not one.state.over:
                 raise OutOfTurn(f"job {one.job.id} is {self._hub.state(one).value}; it has no result yet")
-            if kept is None:
+            if not isinstance(kept, bytes):
                 raise NoSuchJob(f"job {one.job.id} has no result; it is {one.state.value}: {one.reason or 'no reason'}")
             result = kept
         return pb.ResultReply(result=result)

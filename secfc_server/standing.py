@@ -2,6 +2,7 @@
 
     STATE/journal.sqlite        the list of jobs and their results (`Hub`)
     STATE/clusters.json         the sizes of clusters that new rows can be assigned to (`clusters`)
+    STATE/audit.jsonl           who asked what, which sites allow it, and what was given away (`auditfile`)
     STATE/jobs/JOB/             the journal of the job that is running
     OUT/JOB/                    result.json, and centers.csv and published.csv where there are any
 
@@ -24,7 +25,9 @@ from secfc import exits, limits
 from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
 from secfc.agreement.submission import ID_DIGITS, Submission
+from secfc.auditfile import AuditFile
 from secfc.errors import ConfigError, InvalidInput, JobFailed, SecfcError, StorageError
+from secfc.logs import say
 from secfc.net.driver import Driver
 from secfc.net.exchange import CurrentExchange
 from secfc.net.jobs import MAX_RESULT
@@ -60,7 +63,8 @@ class Standing:
         self._keep_jobs = keep_jobs
         self._journal = Journal(state, kit.federation.digest())
         self._hub = Hub(kit.federation, _verifier(kit, state), kept=self._journal.kept(), keep_jobs=keep_jobs)
-        self._driver = Driver(self._hub, self._journal, log, look=self._look, clock=time.time)
+        self._audit = AuditFile(state, kit.party_name, kit.federation.digest())
+        self._driver = Driver(self._hub, self._journal, log, ledger=self._audit, look=self._look, clock=time.time)
         self._jobs = Jobs(self._hub, self._driver, self._journal, kit.federation)
         self._coordinator, self._exchange = CurrentCoordinator(), CurrentExchange()
         self._page = HubView(kit.federation, self._hub, self._coordinator, lambda: self._jobs.attending)
@@ -111,6 +115,7 @@ class Standing:
             ended = Ended(one.digest, State.FAILED, str(error))
         if ended is not None:
             await self._driver.take(ended)
+            say(log, "the audit file stands", job=one.job.id, head=self._audit.head)
             shutil.rmtree(folder, ignore_errors=True)
             self._tidy()
 
@@ -126,7 +131,8 @@ class Standing:
             now=time.monotonic(),
         )
         remember = partial(clusters.remember, self._state)
-        run = ServerRun(coordinator, journal, out, self._style, linger=0.0, remember=remember)
+        ledger = self._audit.about(job=one.digest.hex())
+        run = ServerRun(coordinator, journal, out, self._style, ledger=ledger, linger=0.0, remember=remember)
         await run.begin()
         self._coordinator.now = self._coordinator.last = run
         self._exchange.now = run.exchange

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from secfc.coding import kernels, parallel, prg
+from secfc.coding.blocks import Ask, Packed, T
 from secfc.coding.field import EXACT_TERMS, Field, Layout, Residues, Words
 from secfc.coding.lagrange import Code
 from secfc.errors import InvalidInput
@@ -68,6 +70,10 @@ class Shares:
             at = a // _BLOCK * per_block
             yield max(at, first), words[max(first - at, 0) :]
 
+    def of(self, receiver: int) -> OneShare:
+        """One client's share, made when it is read."""
+        return OneShare(self, receiver)
+
     def _block(self, first: int, rows: int, receivers: Sequence[int]) -> list[Words]:
         """Packed shares of a block of rows, for each receiver."""
         field = self.code.field
@@ -97,6 +103,22 @@ class Shares:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.rows} rows, id {self.id.hex()})"
+
+
+@dataclass(frozen=True, eq=False)
+class OneShare:
+    """One client's packed share of a share set."""
+
+    shares: Shares
+    receiver: int
+
+    def __len__(self) -> int:
+        return 8 * self.shares.layout.words
+
+    def pieces(self, row_residues: int) -> Iterator[tuple[int, Words]]:
+        """See `blocks.Packed`."""
+        for place, words in self.shares.pieces(self.receiver):
+            yield 3 * place // row_residues, words
 
 
 class ShareSet(Shares):
@@ -144,11 +166,13 @@ def _matrix(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class CodedRows:
-    """What one client holds after sharing: its share of every one of the m rows, in row order.
+    """What one client holds after sharing: its share of every one of the m rows, in row order, in memory and one block.
 
     The matrix of a lane has two more columns than a share: ‖x̃‖² and 1. With them a whole column of coded distances is one
     matrix product (see `distances`).
     """
+
+    spool = None
 
     def __init__(self, field: Field, rows: int, length: int) -> None:
         self.field = field
@@ -160,8 +184,9 @@ class CodedRows:
     def rows(self) -> int:
         return int(self.matrix.shape[1])
 
-    def put(self, rows: slice | npt.NDArray[np.int64], words: Words, *, add: bool = False) -> None:
-        """Take in the packed shares of some rows; `add` sums them with what is there (several owners of a slot)."""
+    def put(self, rows: slice | npt.NDArray[np.int64], words: Words | Packed, *, add: bool = False) -> None:
+        if not isinstance(words, np.ndarray):
+            raise InvalidInput("shares that are not in memory do not go there")
         target = self.matrix[:, :, : self.length]
         if isinstance(rows, slice):
             view = target[:, rows]
@@ -172,16 +197,25 @@ class CodedRows:
         target[:, rows] = part
 
     def finish(self) -> None:
-        """Compute ‖x̃_i‖² of every row, once a job."""
-        block = parallel.block_rows(8 * (self.length + 2))
-        for lane, p in enumerate(self.field.primes):
-            for a in range(0, self.rows, block):
-                self.matrix[lane, a : a + block, self.length] = squared_norms(
-                    self.matrix[lane, a : a + block, : self.length], p
-                )
+        add_norms(self.field, self.matrix)
+
+    def each(self, ask: Ask[T]) -> Iterator[T]:
+        operation = ask(0, self.rows)
+        if operation is not None:
+            yield operation(0, self.matrix)
 
     def __repr__(self) -> str:
         return f"CodedRows({self.rows} rows × {self.length}, {self.field.lanes} lanes)"
+
+
+def add_norms(field: Field, matrix: Residues) -> None:
+    """Write ‖x̃_i‖² into the last column but one of a block."""
+    length = matrix.shape[2] - 2
+    block = parallel.block_rows(8 * (length + 2))
+    for lane, p in enumerate(field.primes):
+        for a in range(0, matrix.shape[1], block):
+            part = matrix[lane, a : a + block]
+            part[:, length] = squared_norms(part[:, :length], p)
 
 
 def squared_norms(vectors: Residues, p: int) -> Residues:

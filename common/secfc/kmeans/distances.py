@@ -10,19 +10,22 @@ Since c is public, a column is computed and sent only in the lanes that c²·d·
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from secfc.coding import kernels, parallel, prg
-from secfc.coding.field import EXACT_TERMS, Field, Layout, Residues, Words, exact_dot
-from secfc.coding.sharing import CodedRows
+from secfc.coding import kernels
+from secfc.coding.blocks import Blocks
+from secfc.coding.field import Field, Layout, Residues, Words
 from secfc.errors import InvalidInput
+from secfc.kmeans.blockwork import Answer, Moves
 
 Labels = npt.NDArray[np.int32]
 UNASSIGNED = -1
+_STEP = 1 << 20  # rows of an assignment that are looked at together
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Frozen:
 class CodedClusters:
     """One client's view of the assignment: labels, sizes and coded centre sums."""
 
-    def __init__(self, coded: CodedRows, clusters: int, frozen: Frozen | None = None) -> None:
+    def __init__(self, coded: Blocks, clusters: int, frozen: Frozen | None = None) -> None:
         """`frozen`: sums and sizes of clusters of other rows, to begin with."""
         self.coded = coded
         self.labels: Labels = np.full(coded.rows, UNASSIGNED, dtype=np.int32)
@@ -80,18 +83,21 @@ class CodedClusters:
         """Take over a whole assignment (-1: in no cluster); returns how many rows moved."""
         if labels.shape != self.labels.shape:
             raise InvalidInput(f"an assignment of {len(self.labels)} rows is needed, not {labels.shape}")
-        rows = np.flatnonzero(labels != self.labels)
-        self.move(rows, labels[rows])
-        return len(rows)
+        moved = 0
+        for a in range(0, len(labels), _STEP):
+            rows = a + np.flatnonzero(labels[a : a + _STEP] != self.labels[a : a + _STEP])
+            self.move(rows, labels[rows])
+            moved += len(rows)
+        return moved
 
     def move(self, rows: npt.NDArray[np.int64], labels: Labels) -> None:
-        """Put some rows, each named once, into other clusters. Cost: the rows that move, not all rows."""
+        """Put some rows, each named once and in order, into other clusters. Cost: the rows that move, not all rows."""
         clusters = len(self.sizes)
         if len(labels) != len(rows) or (len(labels) and not (labels.min() >= -1 and labels.max() < clusters)):
             raise InvalidInput(f"labels must be cluster numbers from 0 to {clusters - 1}")
         source, target = self.labels[rows].astype(np.int64), labels.astype(np.int64)
-        for lane in range(self.coded.field.lanes):
-            kernels.move_rows(self.coded.matrix[lane], rows, source, target, self._sums[lane])
+        for sums in self.coded.each(lambda first, end: _moves(rows, source, target, clusters, first, end)):
+            self._sums += sums
         self.sizes += np.bincount(target[target >= 0], minlength=clusters)
         self.sizes -= np.bincount(source[source >= 0], minlength=clusters)
         self.labels[rows] = labels
@@ -102,32 +108,14 @@ class CodedClusters:
         `weights` (L,) is this client's interpolation weight a lane, applied before a masked upload; `masks` are the signed
         keys of `masks.signed_keys`.
         """
-        layout, matrix = shape.layout, self.coded.matrix
-        coefficients = self._coefficients(shape, weights)
-        primes = layout.field.prime_floats.tolist()
-        words = np.empty(layout.words, dtype=np.uint64)
-        block = prg.block_rows(layout) if masks else parallel.block_rows(4 * layout.row_residues)
-        long = self.coded.length + 2 > EXACT_TERMS
-        product = _exact_product if long else kernels.product
+        parts = list(self.answer(shape, weights, masks).pieces())
+        return parts[0][1] if len(parts) == 1 else np.concatenate([words for _, words in parts])
 
-        def work(first: int, end: int) -> None:
-            flat = np.empty((block, layout.row_residues), dtype=np.uint32)
-            columns = np.empty((block, max(factor.shape[1] for factor in coefficients)), dtype=np.uint32)
-            scratch = np.empty(flat.size, dtype=np.int32)
-            reader = prg.SumReader(masks, layout, first, block) if masks else None
-            for a in range(first, end, block):
-                part = flat[: min(block, end - a)]
-                for lane, factor in enumerate(coefficients):
-                    share = matrix[lane, a : a + len(part)]
-                    p, offset, width = primes[lane], layout.offsets[lane], layout.widths[lane]
-                    product(share, factor, p, part, offset, width, columns)
-                if reader is not None:
-                    kernels.add_masks(reader.next(len(part)), part, layout.prime_floats, scratch)
-                kernels.pack(part.reshape(-1), layout.slice(words, a, a + len(part)))
-
-        if layout.residues:
-            parallel.for_row_ranges(layout.rows, block, work, blas=long)
-        return words
+    def answer(
+        self, shape: Shape, weights: Residues | None = None, masks: Sequence[tuple[bytes, int]] = ()
+    ) -> CodedDistances:
+        """The same, made block by block when it is read; later moves do not change it."""
+        return CodedDistances(self.coded, Answer(shape.layout, self._coefficients(shape, weights), tuple(masks)))
 
     def _coefficients(self, shape: Shape, weights: Residues | None) -> list[Residues]:
         """Per lane the matrix (s+2, columns) that turns a row of shares into its coded distances.
@@ -150,10 +138,42 @@ class CodedClusters:
         return f"CodedClusters({len(self.labels)} rows, {len(self.sizes)} clusters)"
 
 
-def _exact_product(
-    share: Residues, factor: Residues, p: float, out: npt.NDArray[np.uint32], offset: int, width: int, _scratch: object
-) -> None:
-    """What kernels.product does, for shares longer than float64 adds up exactly."""
-    values = np.empty((len(share), width))
-    exact_dot(share, factor[:, :width], int(p), values)
-    kernels.canonical(values, p, out, offset)
+@dataclass(frozen=True, eq=False)
+class CodedDistances:
+    """The packed coded distances of all rows to some columns, as one request asks for them."""
+
+    coded: Blocks
+    operation: Answer
+
+    @property
+    def words(self) -> int:
+        """How many words there are in all."""
+        return self.operation.layout.words
+
+    def pieces(self, first: int = 0) -> Iterator[tuple[int, Words]]:
+        """The words from `first` on, with the place of each piece (heavy, block by block)."""
+        layout, places = self.operation.layout, deque[int]()
+
+        def ask(row: int, end: int) -> Answer | None:
+            at = row * layout.row_residues // 3
+            if first and end * layout.row_residues <= 3 * first:
+                return None
+            places.append(at)
+            return self.operation
+
+        for words in self.coded.each(ask):
+            at = places.popleft()
+            yield max(at, first), words[max(first - at, 0) :]
+
+
+def _moves(
+    rows: npt.NDArray[np.int64],
+    source: npt.NDArray[np.int64],
+    target: npt.NDArray[np.int64],
+    clusters: int,
+    first: int,
+    end: int,
+) -> Moves | None:
+    """Those moves that are of a block's rows."""
+    a, b = np.searchsorted(rows, (first, end))
+    return Moves(rows[a:b], source[a:b], target[a:b], clusters) if a < b else None

@@ -20,15 +20,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from secfc.agreement.plan import Plan
 from secfc.coding import kernels, prg, zerosum
+from secfc.coding.blocks import Blocks
 from secfc.coding.field import Field, Layout, Residues, Words
 from secfc.coding.lagrange import Code
-from secfc.coding.sharing import CodedRows
 from secfc.errors import JobFailed
 from secfc.framing import framed
 from secfc.kmeans.coins import Coins
@@ -70,21 +71,39 @@ def factors(field: Field, first: int, rows: int, coins: Coins) -> Residues:
     return prg.uniform(field, rows, repetitions(field), key)
 
 
-def combined(coded: CodedRows, coins: Coins) -> Residues:
+@dataclass(frozen=True)
+class Combine:
+    """The combinations of the rows of a block."""
+
+    field: Field
+    rows: int  # of all blocks
+    coins: Coins
+
+    def __call__(self, first: int, matrix: Residues) -> Residues:
+        """(L, c, s), balanced."""
+        lanes, rows, width = matrix.shape
+        total = np.zeros((lanes, repetitions(self.field), width - 2))
+        for a in range(first // _BLOCK * _BLOCK, first + rows, _BLOCK):
+            every = factors(self.field, a, min(_BLOCK, self.rows - a), self.coins)
+            begin, end = max(a, first), min(a + _BLOCK, first + rows)
+            for lane, p in enumerate(self.field.primes):
+                part = matrix[lane, begin - first : end - first, : width - 2]
+                total[lane] += every[lane, begin - a : end - a].T @ part
+                kernels.balance(total[lane], float(p))
+        return total
+
+
+def combined(coded: Blocks, coins: Coins) -> Residues:
     """(L, c, s): the combinations of all coded rows that a client holds (heavy)."""
-    field, length = coded.field, coded.length
-    total = np.zeros((field.lanes, repetitions(field), length))
-    for a in range(0, coded.rows, _BLOCK):
-        rows = min(_BLOCK, coded.rows - a)
-        block = factors(field, a, rows, coins)
-        for lane, p in enumerate(field.primes):
-            total[lane] += block[lane].T @ coded.matrix[lane, a : a + rows, :length]
-            kernels.balance(total[lane], float(p))
+    field = coded.field
+    total = np.zeros((field.lanes, repetitions(field), coded.length))
+    for found in coded.each(lambda _, __: Combine(field, coded.rows, coins)):
+        total = field.reduce(total + found)
     return total
 
 
 def contribution(
-    plan: Plan, me: int, coded: CodedRows, session: bytes, coins: Coins, secrets: Mapping[int, bytes]
+    plan: Plan, me: int, coded: Blocks, session: bytes, coins: Coins, secrets: Mapping[int, bytes]
 ) -> Words:
     """What client `me` sends (heavy): its part of every parity check, masked. The same rows give the same bytes."""
     field, wanted = plan.field, layout(plan)

@@ -7,7 +7,7 @@ means the same bytes: a sender that starts again goes on where the receiver stan
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -78,6 +78,52 @@ def of_words(words: Words, seconds: float = 0.0) -> Whole:
     """Little-endian 64-bit words, three 21-bit residues each."""
     whole = np.ascontiguousarray(words.astype("<u8", copy=False))
     return Whole(memoryview(whole.view(np.uint8)), seconds)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """Words that are made while they are sent, the same whenever they are asked for: what nobody reads is not made."""
+
+    words: int
+    source: Callable[[int], Iterator[tuple[int, Words]]] = field(repr=False)  # all from a word on, with their places
+
+    @property
+    def total(self) -> int:
+        return 8 * self.words
+
+    def pieces(self, first: int) -> Iterator[tuple[int, Data]]:
+        return in_bytes(self.source(first // 8))
+
+
+@dataclass(frozen=True, eq=False)
+class Chained:
+    """Bodies one after the other."""
+
+    parts: tuple[Body, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(part.total for part in self.parts)
+
+    def pieces(self, first: int) -> Iterator[tuple[int, Data]]:
+        at = 0
+        for part in self.parts:
+            if first < at + part.total:
+                for place, data in part.pieces(max(first - at, 0)):
+                    yield at + place, data
+            at += part.total
+
+
+def joined(parts: Sequence[Body]) -> Body:
+    """Bodies one after the other: whole if all of them are."""
+    whole = [part.data for part in parts if isinstance(part, Whole)]
+    return Whole(b"".join(whole)) if len(whole) == len(parts) else Chained(tuple(parts))
+
+
+def in_bytes(pieces: Iterator[tuple[int, Words]]) -> Iterator[tuple[int, Data]]:
+    """Pieces of words, with their places, as bytes."""
+    for place, words in pieces:
+        yield 8 * place, of_words(words).data
 
 
 def to_words(data: Data) -> Words:

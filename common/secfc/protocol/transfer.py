@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from secfc.coding.blocks import Spool
 from secfc.coding.field import Layout
 from secfc.errors import Malformed
 from secfc.protocol.effects import Arrived
@@ -124,3 +125,22 @@ class GatheredWords:
     @property
     def complete(self) -> bool:
         return self.received == 8 * self._layout.words
+
+
+class SpooledWords:
+    """The same, gathered elsewhere than in memory."""
+
+    def __init__(self, layout: Layout, spool: Spool) -> None:
+        self._layout, self.words = layout, spool
+
+    @property
+    def received(self) -> int:
+        return len(self.words)
+
+    def begin(self, total: int) -> None:
+        if total != 8 * self._layout.words:
+            raise Malformed(f"{8 * self._layout.words} bytes are due, not {total}")
+
+    def write(self, data: Data) -> None:
+        self._layout.check(to_words(data), self.received // 8)
+        self.words.write(data)

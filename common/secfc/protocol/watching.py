@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from secfc.coding.field import Words
 from secfc.kmeans.distances import Labels
 from secfc.kmeans.lloyd import Question, Step
@@ -70,8 +68,8 @@ class Watch:
         attempt = self._attempt
         if attempt is None or not isinstance(send.message, Parcel) or send.message.kind is not Kind.UPLOAD:
             return send
-        client, body = self._memory.federation.roster.index(sender), send.body
-        words = to_words(body.data) if isinstance(body, Whole) else np.empty(0, np.uint64)
+        client, body = self._memory.federation.roster.index(sender), send.body or Whole(b"")
+        words = to_words(body.data if isinstance(body, Whole) else b"".join(data for _, data in body.pieces(0)))
         if self._lie is not None:
             words = self._lie(client, attempt.question, words)
         self._uploads[client] = words

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc.agreement.federation import SERVER
-from secfc.coding.sharing import CodedRows
+from secfc.coding.blocks import Blocks
 from secfc.errors import (
     AlreadyJoined,
     JobFailed,
@@ -117,7 +117,7 @@ class Participant:
         return self._table().own
 
     @property
-    def coded(self) -> CodedRows:
+    def coded(self) -> Blocks:
         """The shares that we hold. Pre-condition as above."""
         return self._table().coded
 

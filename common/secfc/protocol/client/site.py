@@ -14,7 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from secfc.agreement.federation import SERVER, Federation
 from secfc.agreement.plan import Plan
 from secfc.coding import summing
-from secfc.coding.sharing import Shares, ShareSet
+from secfc.coding.blocks import Blocks
+from secfc.coding.field import Field
+from secfc.coding.sharing import CodedRows, Shares, ShareSet
 from secfc.errors import JobFailed, Unavailable, WrongSender
 from secfc.kmeans.distances import Frozen
 from secfc.kmeans.standard import Rows, Spread, Unscaled
@@ -81,6 +83,7 @@ class Site:
     publishes: bool = False
     places: tuple[npt.NDArray[np.int64], ...] | None = None  # of all rows, if not by roster; in one process only
     any_start: bool = False  # whether the server may begin anywhere; in one process only
+    hold: Callable[[Field, int, int], Blocks] = CodedRows  # where the shares of so many rows of a length are to be
     frozen: Frozen | None = None  # what we kept of an earlier job's clusters, if rows are only assigned to those
 
     @property

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from secfc.coding.blocks import Packed, Spool
 from secfc.coding.field import Layout, Words
 from secfc.coding.sharing import Shares
 from secfc.errors import Unavailable
-from secfc.protocol.effects import Effects, Load, Put, Send, Work, Worked
-from secfc.protocol.parcels import Data, Kind, Parcel, Whole, of_words, to_words
-from secfc.protocol.transfer import GatheredWords, Here, Sink
+from secfc.protocol.effects import Effects, Load, Put, PutSpool, Send, Work, Worked
+from secfc.protocol.parcels import Data, Kind, Parcel, Whole, in_bytes, of_words, to_words
+from secfc.protocol.transfer import GatheredWords, Here, Sink, SpooledWords
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,13 @@ class ShareBody:
         return 8 * self.shares.layout.words
 
     def pieces(self, first: int) -> Iterator[tuple[int, Data]]:
-        for place, words in self.shares.pieces(self.receiver, first // 8):
-            yield 8 * place, of_words(words).data
+        return in_bytes(self.shares.pieces(self.receiver, first // 8))
 
 
 class Stage:
     """`names[j]` is client j, `ids[j]` names what it shares, `layouts[j]` says how its shares lie; `put` takes an owner's
-    whole shares (heavy). `lasting(j)`: whether j's shares may outlive the job here."""
+    whole shares (heavy): words, or packed elsewhere. `lasting(j)`: whether j's shares may outlive the job here; `spool`:
+    where they are gathered, if not in memory, by the key that they are kept under."""
 
     def __init__(
         self,
@@ -46,13 +48,17 @@ class Stage:
         ids: Sequence[bytes],
         layouts: Sequence[Layout],
         shares: Shares,
-        put: Callable[[int, Words], None],
+        put: Callable[[int, Any], None],
         lasting: Callable[[int], bool] = lambda _: False,
+        spool: Callable[[str], Spool] | None = None,
     ) -> None:
         self._me, self._names, self._session, self.ids = me, names, session, tuple(ids)
         self._layouts, self._shares, self._put, self._lasting = layouts, shares, put, lasting
-        self._arriving: dict[int, GatheredWords] = {}
-        self._queue: list[tuple[int, Words | None]] = []  # complete, kept, not used yet; None: ours, not made yet
+        self._spool = spool
+        self._arriving: dict[int, GatheredWords | SpooledWords] = {}
+        self._queue: list[
+            tuple[int, Words | Packed | None]
+        ] = []  # complete, kept, not used yet; None: ours, not made yet
         self._busy = False
         self._held: set[int] = set()
         self._restoring: set[int] = set()  # whose shares are being looked for on our disk
@@ -96,17 +102,26 @@ class Stage:
             return None
         if owner in self._held or any(j == owner for j, _ in self._queue):
             return Here(8 * self._layouts[owner].words)
-        return self._arriving.setdefault(owner, GatheredWords(self._layouts[owner]))
+        if owner not in self._arriving:
+            self._arriving[owner] = self._gathering(owner)
+        return self._arriving[owner]
+
+    def _gathering(self, owner: int) -> GatheredWords | SpooledWords:
+        layout = self._layouts[owner]
+        return GatheredWords(layout) if self._spool is None else SpooledWords(layout, self._spool(self._key(owner)))
 
     def arrived(self, owner: int, out: Effects) -> None:
         """An owner's shares are complete: to be kept, then used."""
-        words = self._arriving.pop(owner).words
-        self.received_bytes += words.nbytes
-        out.keep.append(Put(self._key(owner), of_words(words).data))
-        self._queue.append((owner, words))
+        sink = self._arriving.pop(owner)
+        self.received_bytes += sink.received
+        if isinstance(sink, SpooledWords):
+            out.keep.append(PutSpool(self._key(owner), spool=sink.words))
+        else:
+            out.keep.append(Put(self._key(owner), of_words(sink.words).data))
+        self._queue.append((owner, sink.words))
         self._use(out)
 
-    def _loaded(self, owner: int, value: bytes | None, out: Effects) -> Send | None:
+    def _loaded(self, owner: int, value: bytes | Packed | None, out: Effects) -> Send | None:
         """What an earlier process kept of an owner's shares; if that is nothing of use, the owner is asked for them."""
         if owner in self._held or any(j == owner for j, _ in self._queue):
             return None
@@ -115,7 +130,7 @@ class Stage:
             wanted = Parcel(self._session, Kind.WANTED, self.ids[owner])
             return Send(self._names[owner], wanted, Whole(b""))
         self._arriving.pop(owner, None)
-        self._queue.append((owner, to_words(value)))
+        self._queue.append((owner, to_words(value) if isinstance(value, bytes) else value))
         self._use(out)
         return None
 
@@ -126,9 +141,12 @@ class Stage:
         owner, words = self._queue[0]
         out.work.append(Work(("used", self.id, owner), lambda: self._run(owner, words)))
 
-    def _run(self, owner: int, words: Words | None) -> None:
+    def _run(self, owner: int, words: Words | Packed | None) -> None:
         """On a thread, and one at a time. Checks every residue."""
-        self._put(owner, self._shares.shares([self._me])[0] if words is None else words)
+        self._put(owner, self._ours() if words is None else words)
+
+    def _ours(self) -> Words | Packed:
+        return self._shares.of(self._me) if self._spool else self._shares.shares([self._me])[0]
 
     def worked(self, given: Worked, out: Effects) -> Send | None:
         """Heavy work of this stage is done; returns what is to be asked for."""

@@ -16,14 +16,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from secfc.agreement.plan import Plan
 from secfc.coding import summing
+from secfc.coding.blocks import Blocks, Packed, Spool
 from secfc.coding.field import Layout, Words
-from secfc.coding.sharing import CodedRows, Shares, SlotShares
+from secfc.coding.sharing import Shares, SlotShares
 from secfc.coding.summing import Sum
 from secfc.errors import JobFailed, Malformed, OutOfTurn, WrongSender
 from secfc.framing import framed
@@ -76,9 +78,16 @@ class UnionStages:
         self.context, self._sum = context, total
         self.stage = self._stage(context, shares.layout, shares, total.add)
 
-    def _stage(self, context: bytes, layout: Layout, shares: Shares, put: Callable[[int, Words], None]) -> Stage:
+    def _stage(
+        self,
+        context: bytes,
+        layout: Layout,
+        shares: Shares,
+        put: Callable[[int, Any], None],
+        spool: Callable[[str], Spool] | None = None,
+    ) -> Stage:
         ids = [messages.stage_id(share_set, context) for share_set in self._share_sets]
-        return Stage(self._me, self._names, self._session, ids, [layout] * len(ids), shares, put)
+        return Stage(self._me, self._names, self._session, ids, [layout] * len(ids), shares, put, spool=spool)
 
     @property
     def finished(self) -> bool:
@@ -165,7 +174,7 @@ class UnionStages:
             return IdIntersection(self._code, self._session, limit, counted, self._holders)
         return union.IdUnion(self._code, self._session, limit, counted)
 
-    def rows_stage(self, rows: npt.NDArray[np.int64], coded: CodedRows) -> Stage:
+    def rows_stage(self, rows: npt.NDArray[np.int64], coded: Blocks) -> Stage:
         """The stage that shares the rows themselves."""
         known = self._known()
         context = messages.slots_context(known.digest)
@@ -173,7 +182,11 @@ class UnionStages:
         slots = self.slots
         shares = SlotShares(self._plan.code, rows[slots >= 0], slots[slots >= 0], len(known.ids), seed)
         everything = slice(0, len(known.ids))
-        return self._stage(context, shares.layout, shares, lambda _, words: coded.put(everything, words, add=True))
+
+        def put(_: int, words: Words | Packed) -> None:
+            coded.put(everything, words, add=True)
+
+        return self._stage(context, shares.layout, shares, put, coded.spool)
 
     def _known(self) -> union.IdUnion:
         if self._union is None or not self._union.finished:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from secfc.agreement.plan import Plan
-from secfc.coding.sharing import CodedRows
+from secfc.coding.blocks import Blocks
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.distances import Frozen, Labels
 from secfc.kmeans.lloyd import Answer, Question
@@ -134,7 +134,7 @@ class Holding:
     plan: Plan
     index: int
     session: bytes
-    coded: CodedRows
+    coded: Blocks
     pairs: Mapping[int, bytes] = field(repr=False)
     noted: bytes = b""  # what an earlier process had to note
     frozen: Frozen | None = None  # clusters of an earlier job, if rows are only assigned to those

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from secfc.agreement.plan import Plan
-from secfc.coding.field import Words
 from secfc.kmeans.decoding import Decoder
 from secfc.kmeans.distances import CodedClusters, Shape
 from secfc.privacy import masks
 from secfc.protocol.messages import RoundRequest
+from secfc.protocol.parcels import Body
 from secfc.protocol.rounds.kinds import Holding, RoundKind
-from secfc.protocol.rounds.uploads import UploadsClient, UploadsServer
+from secfc.protocol.rounds.uploads import UploadsClient, UploadsServer, body_of
 
 
 def _decoder(plan: Plan, shape: Shape, responders: Sequence[int]) -> Decoder:
     return Decoder(shape, responders, None)
 
 
-def _upload(holding: Holding, clusters: CodedClusters, shape: Shape, request: RoundRequest) -> Words:
+def _upload(holding: Holding, clusters: CodedClusters, shape: Shape, request: RoundRequest) -> Body:
     plan, responders = holding.plan, request.responders
     weights = plan.code.weights(responders)[:, responders.index(holding.index)]
-    return clusters.upload(shape, weights, signed_keys(holding, shape, request))
+    return body_of(clusters, shape, weights, signed_keys(holding, shape, request))
 
 
 def signed_keys(holding: Holding, shape: Shape, request: RoundRequest) -> list[tuple[bytes, int]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from secfc.agreement.plan import Plan
-from secfc.coding.field import Words
 from secfc.kmeans.decoding import Decoder
 from secfc.kmeans.distances import CodedClusters, Shape
 from secfc.privacy.checking import Check
 from secfc.protocol.messages import RoundRequest
+from secfc.protocol.parcels import Body
 from secfc.protocol.rounds.kinds import Holding, RoundKind
-from secfc.protocol.rounds.uploads import UploadsClient, UploadsServer
+from secfc.protocol.rounds.uploads import UploadsClient, UploadsServer, body_of
 
 
 def _decoder(plan: Plan, shape: Shape, responders: Sequence[int]) -> Decoder:
@@ -20,8 +20,8 @@ def _decoder(plan: Plan, shape: Shape, responders: Sequence[int]) -> Decoder:
     return Decoder(shape, responders, plan.code.weights(responders[: plan.responders]), check)
 
 
-def _upload(holding: Holding, clusters: CodedClusters, shape: Shape, request: RoundRequest) -> Words:
-    return clusters.upload(shape)
+def _upload(holding: Holding, clusters: CodedClusters, shape: Shape, request: RoundRequest) -> Body:
+    return body_of(clusters, shape)
 
 
 KIND = RoundKind(

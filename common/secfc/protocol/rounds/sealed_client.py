@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from secfc.coding.prg import KEY_BYTES
 from secfc.errors import InvalidInput, Malformed, OutOfTurn, Refused
@@ -22,11 +21,12 @@ from secfc.privacy.sealed.member import Ledger, MemberHalf
 from secfc.privacy.sealed.messages import OF_THE_SERVER, Said
 from secfc.privacy.sealed.questions import Asked, Inertia, Lloyd, Seed
 from secfc.protocol.messages import RoundRequest
-from secfc.protocol.parcels import Whole, of_words
+from secfc.protocol.parcels import Body, Whole
 from secfc.protocol.rounds import sealing
 from secfc.protocol.rounds.kinds import SERVER, ClientExchange, Holding, Outgoing
 from secfc.protocol.rounds.sealing import CHECK, DONE, KEY, SEED, Detail
 from secfc.protocol.rounds.unread import Unread
+from secfc.protocol.rounds.uploads import body_of
 from secfc.protocol.transfer import Gathered, Here, Sink
 
 MOST_OPENINGS = 16  # committees that a client helps to open the inertia: each has a blur of its own
@@ -137,7 +137,7 @@ class SealedClient:
         self._membership = _Membership(epoch, own, {self.holding.index: own})
         return self._membership
 
-    def upload(self, question: Asked, context: Context, pad: tuple[bytes, int] | None) -> Any:
+    def upload(self, question: Asked, context: Context, pad: tuple[bytes, int] | None) -> Body:
         """The masked upload for one question (heavy); the leader's with the pad."""
         holding, plan = self.holding, self.holding.plan
         labels = sealing.labels_of(question, self.terms.rows)
@@ -158,7 +158,7 @@ class SealedClient:
         )
         keys = masks.signed_keys(holding.index, plan.wishes.privacy, bound, holding.pairs)
         weights = plan.code.weights(context.responders)[:, context.responders.index(holding.index)]
-        return coded.upload(shape, weights, [*keys, pad] if pad is not None else keys)
+        return body_of(coded, shape, weights, [*keys, pad] if pad is not None else keys)
 
 
 class _Answering:
@@ -243,8 +243,8 @@ class _Answering:
         pad = None
         if self._leads() and mine is not None:
             pad = leader_pad(Purse(mine.key, context.session), context)
-        words = self._client.upload(self._questions[place], context, pad)
-        return Outgoing(SERVER, sealing.upload_name(place), of_words(words))
+        body = self._client.upload(self._questions[place], context, pad)
+        return Outgoing(SERVER, sealing.upload_name(place), body)
 
     # --- comparing ---------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from secfc.errors import OutOfTurn
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.distances import Labels
 from secfc.protocol.messages import RoundRequest
-from secfc.protocol.parcels import Whole
+from secfc.protocol.parcels import Body, joined
 from secfc.protocol.rounds.kinds import SERVER, ClientExchange, ClientHalf, Holding, Outgoing, RoundKind
 from secfc.protocol.rounds.several import Names, session_of
 from secfc.protocol.transfer import Sink
@@ -74,7 +74,7 @@ class Answering:
 
     def __init__(self, names: Names, exchanges: Mapping[int, ClientExchange]) -> None:
         self._names, self._exchanges = names, exchanges
-        self._first: dict[int, Whole] = {}  # uploads that wait for those of the other runs
+        self._first: dict[int, Body] = {}  # uploads that wait for those of the other runs
         self._lock = threading.Lock()  # several runs may be at work
 
     def begin(self) -> Sequence[Outgoing]:
@@ -102,7 +102,7 @@ class Answering:
         """Messages as they leave: first uploads once they are there for all runs."""
         out: list[Outgoing] = []
         for one in said:
-            if one.to == SERVER and not one.name and isinstance(one.body, Whole):
+            if one.to == SERVER and not one.name:
                 out += self._together(run, one)
             else:
                 out.append(self._names.named(run, one))
@@ -112,7 +112,7 @@ class Answering:
         if len(self._exchanges) == 1:
             return [one]
         with self._lock:
-            self._first[run] = one.body  # type: ignore[assignment]
+            self._first[run] = one.body
             if len(self._first) < len(self._exchanges):
                 return []
-            return [replace(one, body=Whole(b"".join(self._first.pop(run).data for run in self._exchanges)))]
+            return [replace(one, body=joined([self._first.pop(run) for run in self._exchanges]))]

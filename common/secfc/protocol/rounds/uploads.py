@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from secfc.agreement.plan import Plan
-from secfc.coding.field import Words
+from secfc.coding.field import Residues
 from secfc.errors import InvalidInput, Malformed
 from secfc.kmeans.decoding import Decoder, Distances
 from secfc.kmeans.distances import CodedClusters, Labels, Shape
 from secfc.kmeans.lloyd import Answer, Question, solve
 from secfc.protocol import parcels
 from secfc.protocol.messages import RoundRequest
-from secfc.protocol.parcels import Data
+from secfc.protocol.parcels import Body, Data
 from secfc.protocol.rounds.kinds import (
     SERVER,
     ClientExchange,
@@ -25,7 +25,7 @@ from secfc.protocol.rounds.kinds import (
 )
 
 MakeDecoder = Callable[[Plan, Shape, Sequence[int]], Decoder]
-Upload = Callable[[Holding, CodedClusters, Shape, RoundRequest], Words]
+Upload = Callable[[Holding, CodedClusters, Shape, RoundRequest], Body]
 
 
 class UploadSink:
@@ -110,14 +110,24 @@ class UploadsServer(ServerHalf):
         return _Exchange(question, self._decoder(self._plan, shape, responders), self._distances, liars_left)
 
 
+def body_of(
+    clusters: CodedClusters, shape: Shape, weights: Residues | None = None, masks: Sequence[tuple[bytes, int]] = ()
+) -> Body:
+    """An upload: computed now, or block by block while it is sent, if it might not fit into memory."""
+    if clusters.coded.spool is None:
+        return parcels.of_words(clusters.upload(shape, weights, masks))
+    later = clusters.answer(shape, weights, masks)
+    return parcels.Made(later.words, later.pieces)
+
+
 class _Answering(ClientExchange):
     """One attempt at a responder."""
 
-    def __init__(self, make: Callable[[], Words]) -> None:
+    def __init__(self, make: Callable[[], Body]) -> None:
         self._make = make
 
     def begin(self) -> Sequence[Outgoing]:
-        return [Outgoing(SERVER, b"", parcels.of_words(self._make()))]
+        return [Outgoing(SERVER, b"", self._make())]
 
 
 class UploadsClient(ClientHalf):
@@ -130,7 +140,7 @@ class UploadsClient(ClientHalf):
     def answer(self, request: RoundRequest, labels: Labels) -> _Answering:
         return _Answering(lambda: self._made(request, labels))
 
-    def _made(self, request: RoundRequest, labels: Labels) -> Words:
+    def _made(self, request: RoundRequest, labels: Labels) -> Body:
         self._clusters.assign(labels)
         try:
             shape = self._holding.plan.shape(len(labels), self._clusters.sizes, request.columns)

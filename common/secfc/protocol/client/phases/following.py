@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from secfc.agreement.federation import SERVER
-from secfc.coding.sharing import CodedRows
+from secfc.coding.blocks import Blocks
 from secfc.errors import InvalidInput, Malformed, OutOfTurn, SecfcError, WrongSender
 from secfc.kmeans import assignments
 from secfc.kmeans.assignments import Assignments
@@ -43,7 +43,7 @@ class Confirmed(Protocol):
 class JobTable:
     """All rows of the job as they are known here."""
 
-    coded: CodedRows = field(repr=False)
+    coded: Blocks = field(repr=False)
     own: npt.NDArray[np.int64] = field(repr=False)  # where our rows stand among all; -1: nowhere, if a holder lacks it
     stage: Stage
     confirmed: Confirmed | None = None
@@ -287,12 +287,21 @@ class Follows(Holds):
         if given.name[0] == "count":
             self.desk.site.guard.admit(given.name[2], given.result)
             self._keep_given(out)
+            self._record(given.name[1], out)
         else:
             self._made = given.result, given.seconds
         if not self._due and self._made is not None:
             made, self._made = self._made, None
             self.answered(given.name[1], *made, now)
         return self.go_on(now, out)
+
+    def _record(self, request: RoundRequest, out: Effects) -> None:
+        """For the audit file: what our rows have given away with this request, over all jobs, whoever answers it."""
+        guard, leakage = self.desk.site.guard, self.desk.site.guard.leakage
+        asked = self.desk.site.index in request.responders and not request.past
+        fields = {"request": request.number, "attempt": request.attempt, "by_us": asked, **asdict(guard.given)}
+        del fields["ranks"]
+        out.record("request answered", **fields, directions=leakage.count if leakage is not None else 0)
 
     def _keep_given(self, out: Effects) -> None:
         """What our rows give away is on disk before an answer leaves."""

@@ -11,8 +11,9 @@ import itertools
 import numpy as np
 
 from secfc.agreement.federation import SERVER
+from secfc.coding.blocks import Packed
 from secfc.coding.field import Words
-from secfc.coding.sharing import CodedRows, ShareSet
+from secfc.coding.sharing import ShareSet
 from secfc.errors import SecfcError
 from secfc.framing import framed
 from secfc.protocol import messages
@@ -43,6 +44,12 @@ class Sharing(Follows):
         if site.federation.holders and not site.federation.helps(site.name):
             outside = int((self.table.own < 0).sum())
             out.say("rows are those that all holders have", rows=self.table.coded.rows, ours_outside=outside)
+        others = [name for name in site.federation.roster if name != site.name]
+        again = (
+            site.keeps and self.desk.resumed and "joined" not in self.desk.kept
+        )  # whoever has lost them gets them again
+        facts = {"rows": len(site.rows), "session": self.session.hex(), "clients": others}
+        out.record("rows shared", **facts, same_as_before=again)
         self.desk.deliver(self.table.stage.begin(self.desk.resumed, out), now)
         return None
 
@@ -98,23 +105,24 @@ def begin_sharing(desk: Desk, now: float, met: Met, confirmed: Confirmed | None)
 def _by_roster(desk: Desk, met: Met) -> JobTable:
     site, plan = desk.site, desk.site.plan
     edges = np.cumsum([0, *(member.rows for member in met.members)]).tolist()
-    coded = CodedRows(plan.field, edges[-1], plan.length)
+    coded = site.hold(plan.field, edges[-1], plan.length)
     places = site.places or [np.arange(a, b) for a, b in itertools.pairwise(edges)]
     layouts = [plan.share_layout(member.rows) for member in met.members]
     shares = ShareSet(plan.code, met.rows(site), met.seed(site))
 
-    def put(owner: int, words: Words) -> None:
+    def put(owner: int, words: Words | Packed) -> None:
         at = slice(edges[owner], edges[owner + 1]) if site.places is None else places[owner]
         coded.put(at, words)
 
     def lasting(owner: int) -> bool:
         return site.keeps and met.members[owner].keeps
 
-    stage = Stage(site.index, site.federation.roster, met.session, met.share_sets, layouts, shares, put, lasting)
+    people = site.federation.roster
+    stage = Stage(site.index, people, met.session, met.share_sets, layouts, shares, put, lasting, coded.spool)
     return JobTable(coded, places[site.index], stage)
 
 
 def _by_slots(desk: Desk, met: Met, confirmed: Confirmed) -> JobTable:
     plan, union = desk.site.plan, confirmed.union
-    coded = CodedRows(plan.field, union.rows, plan.length)
+    coded = desk.site.hold(plan.field, union.rows, plan.length)
     return JobTable(coded, union.slots, union.rows_stage(met.rows(desk.site), coded), confirmed)

@@ -237,6 +237,10 @@ class RoundsPhase(Begun):
         out.put(f"record/{record.number:09d}", records.record_to(record))
         if leakage is not None:
             out.put("leakage", self.job.meet().share_sets + leakage.to_bytes())
+        given = self._asking.given(self.job.federation.job)
+        fields = {"request": record.number, "step": record.step, "attempts": record.attempts}
+        fields |= {"responders": [self.job.names[j] for j in record.responders], "directions": record.directions}
+        out.record("request answered", **fields, assignments=given.assignments, inertias=given.inertias)
         self._short_since, self._disagreed = None, 0
         self._replaced.clear()
         self._blamed.clear()

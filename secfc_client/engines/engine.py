@@ -1,0 +1,88 @@
+"""What a site computes with: in memory, or beyond a limit with blocks on its disk (`stored`)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+from secfc.coding.blocks import Blocks, Packed
+from secfc.coding.field import Field
+from secfc.coding.sharing import CodedRows
+from secfc.errors import InvalidInput
+from secfc.logs import say
+from secfc_client.engines.stored import StoredRows
+from secfc_client.store import Store
+
+log = logging.getLogger("secfc.client")
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_LEAST_ROOM = 32 << 20  # beside what the process takes before there are shares
+_MOST_BLOCK, _BLOCKS = 16 << 20, 8  # bytes of a block, and how many blocks the room is thought to hold
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user asks of the engine. `memory`: bytes that this process may take; None: as many as it needs."""
+
+    memory: int | None = None
+
+
+AS_NEEDED = Wishes()
+
+
+def bytes_of(text: str) -> int:
+    """A size such as 2GiB."""
+    found = re.fullmatch(r"(\d{1,12})\s*([KMGT]iB)", text)
+    if found is None or not int(found[1]):
+        raise InvalidInput(f"--memory must be a size such as 512MiB or 2GiB, not {text[:60]!a}")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+class Engine:
+    """Decides where the shares of one job are."""
+
+    def __init__(self, wishes: Wishes, store: Store, row_bytes: int) -> None:
+        """`row_bytes`: of all that is sent of a row in one request."""
+        self._wishes, self._store, self._row_bytes = wishes, store, row_bytes
+        self._streamed = False
+
+    def hold(self, field: Field, rows: int, length: int) -> Blocks:
+        """Where the shares of so many rows go. The limit is for the whole process: what it has already counts."""
+        if self._wishes.memory is None:
+            return CodedRows(field, rows, length)
+        used = taken()
+        room = self._wishes.memory - used
+        held, arriving = 8 * field.lanes * (length + 2), 8 * field.lanes * length // 3
+        needed = rows * (held + arriving + self._row_bytes)
+        if needed <= room:
+            return CodedRows(field, rows, length)
+        self._streamed = True
+        self._store.forget_spools()
+        block = max(min(_MOST_BLOCK, room // _BLOCKS), 1 << 20)
+        say(log, "shares are held on disk", needed=_mebibytes(needed), room=_mebibytes(room), state=self._store.folder)
+        return StoredRows(self._store.folder, field, rows, length, block, self._store.spool)
+
+    def get(self, key: str) -> bytes | Packed | None:
+        """Shares that are kept."""
+        return self._store.packed(key) if self._streamed else self._store.get(key)
+
+
+def check(memory: int | None) -> None:
+    """Raise InvalidInput for a limit that this process has reached before any shares are there."""
+    if memory is not None and memory < (least := taken() + _LEAST_ROOM):
+        raise InvalidInput(f"--memory: this client and its rows need {_mebibytes(least)} before any shares are there")
+
+
+def taken() -> int:
+    """Bytes of memory that this process takes now."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # not Linux: what it took at the most
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _mebibytes(size: int) -> str:
+    return f"{-(-size // (1 << 20))}MiB"

@@ -1,0 +1,56 @@
+"""Real clients that hold their shares elsewhere than in memory: the labels are those of central Lloyd."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from secfc.local import Local
+from tests.integration import helpers
+
+SIZES = (300, 20000, 19700)
+
+
+def make(tmp_path: Path, **settings: object) -> tuple[Local, helpers.Parts]:
+    """Two clients with many rows, and one with few, which needs little memory but for its shares."""
+    parts = helpers.split(helpers.mixture(sum(SIZES), 60, 4, seed=5), SIZES)
+    made = helpers.describe(parts, 4, precision=8, **settings)
+    return helpers.prepared(tmp_path, parts, made, client_options=["--no-report"]), parts
+
+
+def least(site: Local) -> str:
+    """The lowest --memory that the first client takes."""
+    call = helpers.client_call(site.kit("client-1"), site.data_file("client-1"), site.labels_file("client-1"))
+    code, _, err = helpers.outcome(helpers.launch([*call, "--memory", "1MiB"]))
+    found = re.search(r"need (\d+)MiB before any shares are there", helpers.error_line(err))
+    assert code == 2
+    assert found
+    return f"{int(found[1]) + 8}MiB"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("uploads", ["masked", "sealed"])
+def test_shares_on_disk_and_a_kill_in_the_rounds(tmp_path: Path, uploads: str) -> None:
+    site, parts = make(tmp_path, uploads=uploads)
+    options = ["--memory", least(site)]
+    state = site.kit("client-1") / "state"
+    try:
+        for party in ("server", "client-2", "client-3"):
+            site.start(party)
+        site.start("client-1", *options)
+        helpers.until(lambda: helpers.in_rounds(site, 2), "the second request")
+        assert sorted(path.name for path in state.glob("*.shares")) == ["client-2.shares", "client-3.shares"]
+        site.processes["client-1"].kill()
+        site.processes["client-1"].wait()
+        site.start("client-1", *options)
+        site.wait(300)
+    finally:
+        site.stop()
+    assert helpers.said(site, "client-1", "shares are held on disk")
+    resumed = helpers.said(site, "client-1", "resuming after a restart")
+    assert resumed
+    assert resumed["lacking"] == [], "what is kept was read again"
+    helpers.check_labels(site, parts)
+    assert not list(state.glob("*.shares")) + list(state.glob(".*"))
