@@ -83,7 +83,7 @@ class Participant:
         if leaving is not None:
             self._phase = Leaving(self._desk, now, *leaving)
         self._line = ServerLine(self._desk, now)
-        self._heard = Heard(site)
+        self._news = Heard(site)
         self._last: JobTable | None = None  # all rows as they are known here, once they have places
         self._published: Published | None = None
 
@@ -137,7 +137,7 @@ class Participant:
     def snapshot(self) -> Snapshot:
         """A picture of the job as we see it."""
         newest = self._published.newest if self._published is not None else {}
-        found = self._heard.found
+        found = self._news.found
         run = found.run if found is not None and found.run in newest else min(newest, default=0)
         ended = self.ended
         return Snapshot(
@@ -146,7 +146,7 @@ class Participant:
             linked=self._line.linked,
             missing=self._phase.missing(),
             failure=ended.error if ended is not None else None,
-            unreachable_by=self._heard.unreachable_by,
+            unreachable_by=self._news.unreachable_by,
             run=run,
             labels=self._table().labels(newest[run]) if newest else None,
             taken=self._table().own >= 0 if newest else None,
@@ -243,7 +243,7 @@ class Participant:
     def _told(self, event: messages.Event, now: float, out: Effects) -> ClientPhase | None:
         if isinstance(event, messages.Piece):
             return self._arrived(Arrived(SERVER, event.parcel, event.offset, event.total, event.data), now, out)
-        self._heard.take(event, out)
+        self._news.take(event, out)
         return self._phase.told(event, now, out)
 
     def _arrived(self, given: Arrived, now: float, out: Effects) -> ClientPhase | None:
