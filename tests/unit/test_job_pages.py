@@ -31,9 +31,9 @@ from secfc.web.view import IDLE, MOST_JOBS
 from secfc_client import budget, data, describing, donejobs, report
 from secfc_client.budget import Account, Entry
 from secfc_client.commands.report import command as reporting
+from secfc_client.jobfiles import JobFiles
 from secfc_client.nodeview import NodeView
 from secfc_client.offering import Dataset, Offering
-from secfc_client.standing import JobFiles
 from secfc_server.current import CurrentCoordinator
 from secfc_server.hubview import HubView
 from tests.jobs import JOB, NOW, Kits, signed, standing
