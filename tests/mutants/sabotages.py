@@ -735,4 +735,11 @@ SABOTAGES = [
         "pass",
         ("tests/unit/test_shelf.py::test_the_next_job_has_the_seed_and_what_may_last_and_nothing_else",),
     ),
+    Sabotage(
+        "rows of others' choice are assigned to clusters by any rule",
+        "common/secfc/agreement/allowing.py",
+        '            ("kind", wanted.kind, self.kinds),\n',
+        "",
+        ("tests/unit/test_submitted_assigning.py::test_a_rule_allows_no_rows_of_others_choice_unless_it_says_so",),
+    ),
 ]
