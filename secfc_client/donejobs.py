@@ -15,7 +15,8 @@ from secfc.protocol.jobs import record
 from secfc.protocol.jobs.record import Record, State
 from secfc_client import data, describing
 from secfc_client.data import Table
-from secfc_client.standing import JOBS, JobFiles
+from secfc_client.jobfiles import JobFiles
+from secfc_client.standing import JOBS
 
 
 @dataclass(frozen=True, eq=False)

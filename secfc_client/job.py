@@ -71,6 +71,7 @@ class SiteJob:
     all_k: bool = False  # write the labels of every k
     clusters: KeptClusters | None = None  # those that rows are only assigned to, if they are an earlier job's
     dataset: str = ""  # of a node, that the rows come from
+    subject: bytes = b""  # what secrets and shares are for, if not for this one job: jobs of the same kind
     lasting: Path | None = None  # where counts and clusters are kept that outlive the job, if not in its state folder
     origin: Sequence[tuple[str, str]] = ()  # who asked for a submitted job, for its report
     wishes: Wishes = AS_NEEDED  # where shares are held
@@ -87,7 +88,8 @@ class SiteJob:
         federation, store = self.kit.federation, self.store
         if new and store.begun:
             say(log, "giving up what was left of an unfinished job", level=logging.WARNING, state=store.folder)
-        secrets = store.secrets(naming.subject(federation.agreed(), self.table), self.rows, new=new)
+        subject = naming.subject(self.subject or federation.agreed(), self.table)
+        secrets = store.secrets(subject, self.rows, new=new)
         kept = store.kept()
         guard = Guard(federation, self.plan, self.rules, kept.get("given", b""))
         accounts = self._accounts()

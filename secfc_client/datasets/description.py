@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +17,8 @@ from secfc_client.datasets import columns
 from secfc_client.datasets.formats.base import check_names, commas_are_decimal
 
 DATE = "date or time"
+SKEWED = 2.0
 FEW = 16  # distinct values of a column that is likely a category
-_ROWS = 10  # fewer say nothing about variances
-_SHARE = 0.95  # of the variance in one column is nearly all of it
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,7 @@ class Column:
     distinct: int
     least: float | None = None
     most: float | None = None
+    skewed: bool = False  # all above 0, and few are large
 
     @property
     def remark(self) -> str:
@@ -72,7 +71,16 @@ def _column(path: Path, name: str, column: pa.ChunkedArray, comma: bool) -> Colu
     if not len(there):
         return Column(name, "empty", len(column), gone, 0)
     distinct = len(np.unique(there))
-    return Column(name, "number", len(column), gone, distinct, float(there.min()), float(there.max()))
+    least, most = float(there.min()), float(there.max())
+    return Column(name, "number", len(column), gone, distinct, least, most, least > 0 and _skewness(there) > SKEWED)
+
+
+def _skewness(values: NDArray[np.float64]) -> float:
+    """Third standardised moment; 2 is that of an exponential distribution."""
+    scaled = values / np.abs(values).max()  # cubes of what any float can hold must not overflow
+    centred = scaled - scaled.mean()
+    deviation = float(centred.std())
+    return float(np.mean(centred**3)) / deviation**3 if deviation > 0 else 0.0
 
 
 def _kind(column: pa.ChunkedArray) -> str:
@@ -112,13 +120,3 @@ def rounded(least: float, most: float) -> tuple[float, float]:
     step = 10.0 ** math.floor(math.log10(most - least or 1.0))
     low, high = (math.floor(least / step) - 1) * step, (math.ceil(most / step) + 1) * step
     return (0.0 if least >= 0 > low else low), high
-
-
-def dominant(values: NDArray[np.float64], names: Sequence[str]) -> tuple[str, float] | None:
-    """The column that carries nearly all of the variance, if one does, and its share."""
-    if len(values) < _ROWS or len(names) < 2:
-        return None
-    largest = float(np.abs(values).max()) or 1.0
-    variances = (values / largest).var(axis=0)
-    share = float(variances.max() / variances.sum()) if variances.sum() > 0 else 0.0
-    return (names[int(variances.argmax())], share) if share > _SHARE else None

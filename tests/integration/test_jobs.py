@@ -96,6 +96,8 @@ def test_jobs_from_submission_to_labels(site: Standing) -> None:
 
 def check_audit(site: Standing, third: str, name: str) -> None:
     """Every party has recorded the job from the first word to the last, in a file whose lines fit together."""
+    for party in site.parties:  # a site may be told after the submitter that the job is over
+        site.until_said(party, "the audit file stands")
     code, out, err = secfc("audit", "--kit", str(site.kit(third)), "--verify")
     assert (code, out.strip().endswith(f"head {site.head(third)}")) == (0, True), err
     for party in site.parties:
@@ -267,3 +269,48 @@ def _usage(site: Standing, party: str) -> tuple[int, int, int]:
     resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     files = sum(len(names) for _, _, names in os.walk(site.kit(party)))
     return resident, len(os.listdir(f"/proc/{pid}/fd")), files
+
+
+@pytest.mark.slow
+def test_jobs_of_one_kind_share_once_where_policies_let_them(site: Standing) -> None:
+    """Other k and starts use the same shares; a site that keeps none any more shares again, and so do changed rows."""
+    first, second, third = site.federation.roster
+    for name in site.federation.roster:
+        (site.kit(name) / "policy.toml").write_text("keep_shares = true\n" + RULE)
+    site.start()
+    site.ready()
+
+    def run(text: str) -> dict[str, int]:
+        """What each site has sent of its shares."""
+        name = site.submit(text)
+        assert site.over(name).state == "finished"
+        check_labels(site, name, text)
+        for party in site.federation.roster:
+            until(lambda: not (site.kit(party) / "state" / "jobs" / name[:16]).exists(), "nothing of it is left")  # noqa: B023
+        sent: dict[str, int] = json.loads(jobs.result(site.loaded(), name))["bytes"]["sharing_sent"]
+        return sent
+
+    whole = run(JOB)
+    assert min(whole.values()) > 0
+    assert run(JOB.replace("k = 2", "k = [3, 2]").replace("starts = 1", "starts = 2")) == dict.fromkeys(whole, 0)
+    site.kill(second)  # and what it keeps is on its disk
+    site.start(second)
+    assert run(JOB.replace('"s"', '"t"')) == dict.fromkeys(whole, 0)
+    shared = [line for line in facts(site, first) if line["event"] == "rows shared"]
+    assert [line["same_as_before"] for line in shared] == [False, True, True]
+
+    (site.kit(third) / "policy.toml").write_text(RULE)
+    site.kill(third, signal.SIGTERM)
+    site.start(third)
+    sent = run(JOB)
+    assert sent[third] == whole[third]
+    assert not (site.kit(third) / "state" / "shares").exists()
+    kept = {path.name for path in (site.kit(first) / "state" / "shares").rglob("*.lasting")}
+    assert kept == {f"{second}.lasting"}, "of a site that keeps none, nobody else does"
+    site.parts = [PARTS[0] + 0.5, *PARTS[1:]]
+    site.write_rows(first, site.parts[0])
+    name = site.submit()
+    assert site.over(name).state == "finished"
+    wanted = submission.parse(JOB, "job.toml")
+    expected = pooled(site.federation.running(wanted.job, site.federation.roster, b""), site.parts)
+    np.testing.assert_array_equal(site.labels(name), expected.labels)
