@@ -23,6 +23,7 @@ EXPERIMENTS = {
     "all": "all of the above and speed, then what must hold is checked",
     "report": "write docs/results.md and its plots from the files of a run",
     "speed": "one round of client and server against one scikit-learn iteration, and masks against bare AES",
+    "scale": "whole jobs of 10,000 to 1,000,000 rows: seconds by phase, and memory",
     "startup": "from process start to the first round of a tiny job, and how quick commands answer",
     "relay": "sharing through the server against sharing directly: seconds, CPU, memory of the server",
     "recording": "`secfc demo` in a terminal, as the animated picture of the README",

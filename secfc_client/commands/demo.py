@@ -181,7 +181,7 @@ def command(
         site = local.Local(made, folder, client_options=["--open-centers", made.job.centers, *own_ids])
         whole = [chosen.values] * len(made.holders)
         site.prepare(whole or np.array_split(chosen.values, clients))
-        with _ended_by_sigterm(), local.running(site):
+        with _ended_by_signals(), local.running(site):
             _watch(site, timeout, quiet=as_json)
         outcome = compare(site, agreed, chosen)
         if keep is not None:
@@ -227,17 +227,18 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the stack as Ctrl-C does, so that the processes are ended."""
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM, and a terminal that closes, unwind the stack as Ctrl-C does, so that the processes are ended."""
 
     def interrupt(*_: Any) -> None:
         raise click.exceptions.Exit(exits.TERMINATED)
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _watch(site: local.Local, timeout: float, quiet: bool) -> None:
