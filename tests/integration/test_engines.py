@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from secfc.local import Local
+from secfc_client.engines import trial
 from tests.integration import helpers
 
 SIZES = (300, 20000, 19700)
@@ -54,3 +57,45 @@ def test_shares_on_disk_and_a_kill_in_the_rounds(tmp_path: Path, uploads: str) -
     assert resumed["lacking"] == [], "what is kept was read again"
     helpers.check_labels(site, parts)
     assert not list(state.glob("*.shares")) + list(state.glob(".*"))
+
+
+@pytest.mark.slow
+def test_shares_on_a_dask_cluster_that_loses_a_worker(tmp_path: Path) -> None:
+    """One client computes on real workers, and one of them is killed between two rounds; another comes in its place."""
+    parts = helpers.split(helpers.mixture(20_000, 24, 6, seed=7), (7000, 6000, 7000))
+    made = helpers.describe(parts, 6, precision=8, uploads="masked")
+    site = helpers.prepared(tmp_path, parts, made)
+    folder = tmp_path / "dask"
+    folder.mkdir()
+    try:
+        with trial.running(folder) as (cluster, url):
+            for party in ("server", "client-2", "client-3"):
+                site.start(party)
+            site.start("client-1", "--engine", url)
+            helpers.until(lambda: helpers.in_rounds(site, 2), "the second request")
+            cluster.processes[1].kill()
+            cluster.add_worker()
+            site.wait(300)
+    finally:
+        site.stop()
+    assert helpers.said(site, "client-1", "computing on a Dask cluster")
+    assert helpers.said(site, "client-1", "a Dask worker was lost; asking again")
+    helpers.check_labels(site, parts)
+
+
+@pytest.mark.slow
+def test_the_demo_on_a_dask_cluster() -> None:
+    call = [
+        sys.executable,
+        "-c",
+        "from secfc_client.cli import main; main()",
+        "demo",
+        "--engine",
+        "dask",
+        "--rows",
+        "600",
+        "--json",
+    ]
+    code, out, err = helpers.outcome(helpers.launch(call))
+    assert code == 0, err
+    assert json.loads(out)["identical_to_central"]

@@ -23,7 +23,7 @@ from secfc.protocol.parcels import of_words
 from secfc_client.engines import engine
 from secfc_client.engines.engine import Engine, Wishes, bytes_of
 from secfc_client.engines.spool import FileSpool
-from secfc_client.engines.stored import StoredRows
+from secfc_client.engines.stored import StoredRows, unpacked
 from secfc_client.store import Store
 
 CODE = Code(Field.of(2), clients=5, segments=2, privacy=1)
@@ -72,7 +72,7 @@ def both(store: Store) -> tuple[CodedRows, StoredRows]:
 
 def test_blocks_on_disk_give_the_same_sums_and_answers(store: Store) -> None:
     held, disk = both(store)
-    assert (np.concatenate([disk.block(i) for i in range(12)], axis=1) == held.matrix).all()
+    assert (np.concatenate([unpacked(*disk.packed(i)) for i in range(12)], axis=1) == held.matrix).all()
     random, keys = np.random.default_rng(1), [(b"k" * 32, 1), (b"l" * 32, -1)]
     one, other = CodedClusters(held, 4), CodedClusters(disk, 4)
     for _ in range(3):
@@ -113,7 +113,7 @@ def test_several_owners_of_all_slots_are_added_up(store: Store) -> None:
         held.put(slice(0, 700), shares.shares([ME])[0], add=True)
         disk.put(slice(0, 700), shares.of(ME), add=True)
     held.finish()
-    assert (np.concatenate([disk.block(i) for i in range(3)], axis=1) == held.matrix).all()
+    assert (np.concatenate([unpacked(*disk.packed(i)) for i in range(3)], axis=1) == held.matrix).all()
 
 
 def test_shares_of_too_few_rows_are_refused(store: Store) -> None:
