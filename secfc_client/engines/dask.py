@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 import pickle
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -27,9 +28,10 @@ from secfc_client.engines.stored import StoredRows, unpacked
 
 log = logging.getLogger("secfc.client")
 SCHEMES = {"dask": "tcp", "tls": "tls"}  # of --engine, and of what Dask calls them
-_CONNECT_SECONDS = 30.0
-_TRIES, _PAUSE_SECONDS = 60, 2.0  # for what lost workers had
+_CONNECT_SECONDS = 60.0
+PATIENCE_SECONDS, _PAUSE_SECONDS = 120.0, 2.0  # for workers to come back
 _LOOK_SECONDS = 10.0
+_LOOPBACK = re.compile(r"(127\.[\d.]+|localhost|\[::1\]):\d+$")
 
 
 class Cluster:
@@ -43,7 +45,7 @@ class Cluster:
             raise ConfigError("--engine dask://… needs Dask: pip install 'secfc-kmeans[dask]'") from None
         scheme, _, place = url.partition("://")
         self._lost = (distributed.client.FutureCancelledError, distributed.KilledWorker, CancelledError, OSError)
-        self.url = url
+        self.url, self._told = url, 0.0
         try:
             address = f"{SCHEMES[scheme]}://{place}"
             self.client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
@@ -51,6 +53,8 @@ class Cluster:
         except (OSError, ValueError, TypeError) as error:
             raise Unavailable(f"--engine: no Dask cluster with a worker answers at {url} ({error})") from None
         self._check()
+        if scheme != "tls" and not _LOOPBACK.match(place):
+            say(log, "shares travel to the Dask workers unencrypted; use tls://", level=logging.WARNING, scheduler=url)
 
     def _check(self) -> None:
         """Raise ConfigError if a worker has another version: it would compute something else, or nothing."""
@@ -71,15 +75,29 @@ class Cluster:
 
     def result(self, asked: Any, again: Callable[[], Any]) -> Any:
         """What was asked; if its worker is lost, `again` sends what it takes and asks once more."""
-        for pause in (0.0, *[_PAUSE_SECONDS] * _TRIES):
+        since = None
+        while True:
             try:
                 return self._waited(asked)
             except self._lost as error:
-                say(log, "a Dask worker was lost; asking again", level=logging.WARNING, error=type(error).__name__)
-                time.sleep(pause)
+                now, before = time.monotonic(), since
+                since = now if before is None else before
+                if now - since > PATIENCE_SECONDS:
+                    raise Unavailable(
+                        f"the Dask cluster at {self.url} has lost its workers ({type(error).__name__}); start the same"
+                        " command again to go on"
+                    ) from None
+                self._tell_lost(error, now)
+            if before is not None:
+                time.sleep(_PAUSE_SECONDS)
             with suppress(*self._lost):  # nobody may be there to send it to: what was lost fails once more
                 asked = again()
-        raise Unavailable(f"the Dask cluster at {self.url} loses its workers; start the same command again to go on")
+
+    def _tell_lost(self, error: Exception, now: float) -> None:
+        """Once for all blocks that a worker had."""
+        if now - self._told > _PAUSE_SECONDS:
+            say(log, "a Dask worker was lost; asking again", level=logging.WARNING, error=type(error).__name__)
+        self._told = now
 
     def _waited(self, asked: Any) -> Any:
         """Its result, however long that takes, as long as there are workers."""

@@ -22,7 +22,9 @@ log = logging.getLogger("secfc.client")
 LOCAL = "local"
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _LEAST_ROOM = 32 << 20  # beside what the process takes before there are shares
-_MOST_BLOCK, _BLOCKS = 16 << 20, 8  # bytes of a block, and how many blocks the room is thought to hold
+_LEAST_BLOCK, _MOST_BLOCK = 1 << 20, 16 << 20  # bytes
+_BLOCKS = 8  # that the room is thought to hold
+_BLOCKS_PER_THREAD = 4  # of a cluster, so that none is idle for long
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,10 @@ class Engine:
         """Where the shares of so many rows go. The limit is for the whole process: what it has already counts."""
         if self._wishes.cluster is not None:
             self._begin_streaming()
-            place = self._store.folder, field, rows, length, _MOST_BLOCK, self._store.spool
-            return DaskRows(*place, self._wishes.cluster)
+            cluster = self._wishes.cluster
+            fair = 8 * field.lanes * (length + 2) * rows // (_BLOCKS_PER_THREAD * cluster.threads)
+            block = max(min(_MOST_BLOCK, fair), _LEAST_BLOCK)
+            return DaskRows(self._store.folder, field, rows, length, block, self._store.spool, cluster)
         if self._wishes.memory is None:
             return CodedRows(field, rows, length)
         room = self._wishes.memory - taken()
@@ -66,7 +70,7 @@ class Engine:
         if needed <= room:
             return CodedRows(field, rows, length)
         self._begin_streaming()
-        block = max(min(_MOST_BLOCK, room // _BLOCKS), 1 << 20)
+        block = max(min(_MOST_BLOCK, room // _BLOCKS), _LEAST_BLOCK)
         say(log, "shares are held on disk", needed=_mebibytes(needed), room=_mebibytes(room), state=self._store.folder)
         return StoredRows(self._store.folder, field, rows, length, block, self._store.spool)
 

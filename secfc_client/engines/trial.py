@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +21,11 @@ _START_SECONDS = 120.0
 
 @dataclass
 class Trial:
-    """Its processes; the scheduler is the first. `folder` is for their files."""
+    """Its processes; the scheduler is the first. `folder` is for their files; `environment`: what Dask is to be told about
+    certificates, if it is to speak TLS."""
 
     folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -31,7 +34,8 @@ class Trial:
 
     def start(self, workers: int) -> str:
         """What --engine takes."""
-        self._run("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-show")
+        protocol = "tls" if self.environment else "tcp"
+        self._run("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-show", "--protocol", protocol)
         deadline = time.monotonic() + _START_SECONDS
         while not self._file.exists() or not self._file.read_bytes().endswith(b"}"):
             if time.monotonic() > deadline or self.processes[0].poll() is not None:
@@ -58,7 +62,13 @@ class Trial:
         log = (self.folder / "dask.log").open("ab")
         with log:
             self.processes.append(
-                subprocess.Popen([sys.executable, *call, *options], stdout=log, stderr=log, start_new_session=True)  # noqa: S603
+                subprocess.Popen(  # noqa: S603 - our own modules
+                    [sys.executable, *call, *options],
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, **self.environment},
+                    start_new_session=True,
+                )
             )
 
     def stop(self) -> None:
@@ -69,9 +79,11 @@ class Trial:
 
 
 @contextmanager
-def running(folder: Path, workers: int = 2) -> Iterator[tuple[Trial, str]]:
+def running(
+    folder: Path, workers: int = 2, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[Trial, str]]:
     """A scheduler and some workers, and what --engine takes; ended at the end."""
-    trial = Trial(folder)
+    trial = Trial(folder, environment or {})
     try:
         yield trial, trial.start(workers)
     finally:
