@@ -16,6 +16,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ Row = dict[str, Any]
 Tick = Callable[[str], None]
 DEFAULT_FOLDER = Path("out/experiments")
 WIDTH = 160  # of tables that go to a file
-FORMAT = 1  # raised when a cell's meaning changes, so that old cells are not taken for new ones
+FORMAT = 2  # raised when a cell's meaning changes, so that old cells are not taken for new ones
 
 
 def options(runs: int | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -99,7 +100,8 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
 
 def write(folder: Path, name: str, asked: Row, rows: Sequence[Row]) -> Row:
     """DIR/NAME.json and DIR/NAME.csv; returns what the JSON holds."""
-    result: Row = {"experiment": name, "asked": asked, "machine": machine(), "rows": list(rows)}
+    day = datetime.now(UTC).date().isoformat()
+    result: Row = {"experiment": name, "asked": asked, "measured": day, "machine": machine(), "rows": list(rows)}
     write_text(folder / f"{name}.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     write_csv(folder / f"{name}.csv", rows)
     return result

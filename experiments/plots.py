@@ -9,8 +9,23 @@ from typing import Any
 import numpy as np
 
 Row = dict[str, Any]
-COLOURS = {"central": "#4c72b0", "kfed": "#dd8452", "secfc": "#55a868", "paper": "#333333"}
-NAMES = {"central": "central Lloyd", "kfed": "k-FED", "secfc": "SecFC"}
+COLOURS = {
+    "central": "#4c72b0",
+    "central10": "#9db3d6",
+    "kfed": "#dd8452",
+    "uifca": "#8172b3",
+    "secfc": "#55a868",
+    "secfc10": "#a3d0ae",
+    "paper": "#333333",
+}
+NAMES = {
+    "central": "central Lloyd",
+    "central10": "central Lloyd, 10 starts",
+    "kfed": "k-FED",
+    "uifca": "UIFCA",
+    "secfc": "SecFC",
+    "secfc10": "SecFC, 10 starts",
+}
 _STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -43,28 +58,31 @@ def accuracies(rows: Sequence[Row], title: str, path: Path) -> None:
     """Bars of accuracy by k′, one panel a setting; a black mark is the paper's figure."""
     settings = list(dict.fromkeys(row["setting"] for row in rows))
     figure, panels = _pyplot().subplots(
-        1, len(settings), figsize=(4.2 * len(settings), 3.2), sharey=True, squeeze=False, layout="constrained"
+        1, len(settings), figsize=(4.8 * len(settings), 3.4), sharey=True, squeeze=False, layout="constrained"
     )
     for panel, setting in zip(panels[0], settings, strict=True):
         _bars(panel, [row for row in rows if row["setting"] == setting])
         panel.set_title(setting)
     panels[0][0].set_ylabel("accuracy, %")
     handles, names = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names))
+    figure.legend(handles, names, loc="outside lower center", ncols=4)
     figure.suptitle(title, fontsize=10)
     _save(figure, path)
+
+
+_BAR = 0.84 / len(NAMES)
 
 
 def _bars(panel: Any, rows: Sequence[Row]) -> None:
     most = list(dict.fromkeys(row["most"] for row in rows))
     for offset, (method, name) in enumerate(NAMES.items()):
         own = [row for row in rows if row["method"] == method]
-        at = np.arange(len(own)) + 0.27 * (offset - 1)
+        at = np.arange(len(own)) + _BAR * (offset - (len(NAMES) - 1) / 2)
         error = {"elinewidth": 1, "ecolor": "#666666", "capsize": 2}
         panel.bar(
             at,
             [row["mean"] for row in own],
-            0.25,
+            0.9 * _BAR,
             color=COLOURS[method],
             label=name,
             yerr=[row["std"] for row in own],
@@ -74,7 +92,7 @@ def _bars(panel: Any, rows: Sequence[Row]) -> None:
         if told:
             label = "the paper's figure" if offset == 0 else None
             panel.plot(
-                *zip(*told, strict=True), "_", color=COLOURS["paper"], markersize=15, markeredgewidth=2, label=label
+                *zip(*told, strict=True), "_", color=COLOURS["paper"], markersize=8, markeredgewidth=2, label=label
             )
     panel.set_xticks(range(len(most)), [f"k′ = {one}" for one in most])
     panel.set_ylim(0, 105)

@@ -1,10 +1,16 @@
-"""`docs/results.md`, written from the files of a run: `results.template.md` has the words, `sections` makes the figures."""
+"""`docs/results.md`, written from the files of a run: `results.template.md` has the words, `sections` makes the figures.
+
+A section says when and how it was measured. What a run does not hold stays as the page has it, with its own date, so one
+experiment can be measured again without all others.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -17,7 +23,7 @@ from secfc.errors import DataError
 
 Row = dict[str, Any]
 TEMPLATE = Path(__file__).with_name("results.template.md")
-SECTIONS: dict[str, Callable[[Row, str], list[str]]] = {
+DRAWN: dict[str, Callable[[Row, str], list[str]]] = {
     "table1": sections.accuracy,
     "table2": sections.accuracy,
     "table3": sections.accuracy,
@@ -25,70 +31,73 @@ SECTIONS: dict[str, Callable[[Row, str], list[str]]] = {
     "figure1": sections.run_times,
     "peers": sections.contest,
 }
+LISTED: dict[str, Callable[[list[Row]], list[str]]] = {
+    "speed": sections.speed,
+    "network": sections.network,
+    "labels": lambda rows: sections.labels([row for row in rows if "labels" in row]),
+}
 
 
 def write(folder: Path, docs: Path) -> Path:
-    """docs/results.md and docs/results/*.png from what a folder holds; what it does not hold is said to be missing."""
-    found = {name: output.read(folder, name) for name in SECTIONS}
-    some = next((result for result in found.values() if result), None)
-    if some is None:
+    """docs/results.md and its plots from what a folder holds; the rest of the page stays, or is said to be missing."""
+    page = docs / "results.md"
+    before = page.read_text(encoding="utf-8") if page.exists() else ""
+    found = {name: _section(folder, name) for name in (*DRAWN, "quality", *LISTED)}
+    if not any(found.values()):
         raise DataError(f"{folder} holds no results; run first: python -m experiments all --out {folder}")
-    parts = {name: _part(name, result) for name, result in found.items()}
+    parts = {name: _marked(name, text or _kept(before, name)) for name, text in found.items()}
     setup = figure1.BASE | {
         "told": figure1.TOLD,
         "k": figure1.CLUSTERS,
         "box": f"{BOX:g}",
         "sigma": f"{contest.SIGMA:g}",
     }
-    page = Template(TEMPLATE.read_text(encoding="utf-8"))
-    text = page.substitute(
-        parts,
-        **setup,
-        machine=_machine(some["machine"]),
-        speed=_speed(folder),
-        labels=_labels(folder),
-        quality=_quality(folder),
-    )
-    for name in (name for name, result in found.items() if result):
+    text = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(parts, **setup, quiet=f"{sections.QUIET:g}")
+    for name in (name for name in DRAWN if found[name] and f"results/{name}.png" in parts[name]):
         (docs / "results").mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / f"{name}.png", docs / "results" / f"{name}.png")
-    output.write_text(docs / "results.md", text.rstrip() + "\n")
-    return docs / "results.md"
+    output.write_text(page, text.rstrip() + "\n")
+    return page
 
 
-def _part(name: str, result: Row | None) -> str:
-    return "Not part of this run.\n" if result is None else "\n".join(SECTIONS[name](result, f"results/{name}.png"))
+def _marked(name: str, text: str) -> str:
+    return f"<!-- {name} -->\n{text.strip()}\n<!-- /{name} -->"
 
 
-def _speed(folder: Path) -> str:
-    out: list[str] = []
-    if (folder / "speed.json").exists():
-        rows = json.loads((folder / "speed.json").read_text(encoding="utf-8"))
-        out += ["## Speed against scikit-learn", ""]
-        out += ["One round over one scikit-learn iteration on the same rows and threads.", "", *sections.speed(rows)]
-    if (folder / "network.json").exists():
-        rows = json.loads((folder / "network.json").read_text(encoding="utf-8"))
-        out += ["Whole rounds over mutual TLS, all on this machine:", "", *sections.network(rows)]
-    return "\n".join(out)
+def _kept(page: str, name: str) -> str:
+    found = re.search(f"<!-- {name} -->\n(.*?)\n<!-- /{name} -->", page, re.DOTALL)
+    return found[1] if found else "*Not measured.*"
 
 
-def _labels(folder: Path) -> str:
-    if not (folder / "attacks.json").exists():
-        return "Not part of this run.\n"
-    rows = json.loads((folder / "attacks.json").read_text(encoding="utf-8"))
-    return "\n".join(sections.labels([row for row in rows if "labels" in row]))
+def _section(folder: Path, name: str) -> str | None:
+    """A section with its provenance, or None if the folder does not hold it."""
+    path = folder / f"{'attacks' if name == 'labels' else name}.json"
+    if not path.exists():
+        return None
+    result = json.loads(path.read_text(encoding="utf-8"))
+    if name in LISTED:  # its file is a list of rows
+        lines, asked = LISTED[name](result), {}
+        day = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
+    else:
+        lines = DRAWN[name](result, f"results/{name}.png") if name in DRAWN else sections.quality(result)
+        day, asked = result["measured"], result["asked"]
+    machine = output.machine() if name in LISTED else result["machine"]
+    return "\n".join([*lines, f"<sub>`{_command(name, asked)}`, {day}, {_machine(machine)}</sub>"])
 
 
-def _quality(folder: Path) -> str:
-    result = output.read(folder, "quality")
-    return "Not part of this run.\n" if result is None else "\n".join(sections.quality(result))
+def _command(name: str, asked: Row) -> str:
+    named = {"network": "speed --network", "labels": "attacks", "table3": "table3 --mnist FOLDER"}.get(name, name)
+    options = [f"--{key} {asked[key]}" for key in ("runs", "seed") if key in asked] + ["--quick"] * bool(
+        asked.get("quick")
+    )
+    return " ".join(["python -m experiments", named, *options, "--out DIR"])
 
 
 def _machine(machine: Row) -> str:
     libraries = ", ".join(f"{name} {version}" for name, version in machine["libraries"].items() if version)
     return (
-        f"**Machine:** {machine['processor']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB, "
-        f"{machine['system']}, Python {machine['python']}, {libraries}."
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB, "
+        f"{machine['system']}, Python {machine['python']}, {libraries}"
     )
 
 

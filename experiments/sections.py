@@ -45,10 +45,13 @@ def accuracy(result: Row, plot: str) -> Lines:
     body = [[name] + [_spread(by[method, *cell]) for cell in cells] for method, name in NAMES.items()]
     out = _quick(result) + grid(head, body) + [f"![{asked['title']}]({plot})", ""]
     equal = [one for row in rows if row["method"] == "secfc" for one in row["equal"]]
+    several = {row["setting"]: row["equal"] for row in rows if row["method"] == "secfc10"}
+    all_starts = [one for own in several.values() for one in own]
     rounds = [one for row in rows if row["method"] == "secfc" for one in row["rounds"]]
     out += [
-        f"{_runs(asked)}. SecFC's labels equalled "
-        f"central Lloyd's in every row in {sum(equal)} of {len(equal)} cells, after {min(rounds)} to {max(rounds)} rounds.",
+        f"{_runs(asked)}. SecFC's labels equalled central Lloyd's in every row in {sum(equal)} of {len(equal)} cells of one "
+        f"start, after {min(rounds)} to {max(rounds)} rounds, and in every start of {sum(all_starts)} of {len(all_starts)} "
+        "cells of ten.",
         "",
     ]
     if any(row["nearest_mean"] != row["mean"] for row in rows):
@@ -112,25 +115,38 @@ def run_times(result: Row, plot: str) -> Lines:
     head = ["varied", "n", "t", "d", "m", *figure1.PARTS.values(), "upload", "quiet"]
     body = []
     for row in rows:
-        times = ["–" if row.get(name) is None else seconds_text(row[name]) for name in figure1.PARTS]
+        told = ["–" if row.get(name) is None else seconds_text(row[name]) for name in figure1.PARTS]
+        times = [_fair(text, row["quiet"]) for text in told]
         sizes = [str(row[name]) for name in "ntdm"]
         body.append([row["sweep"], *sizes, *times, f"{row['upload_bytes'] / 1e6:.2f} MB", f"{row['quiet']:.2f}"])
+    fair = [row for row in rows if row["quiet"] >= QUIET]
     compute = ("client_round_s", "client_masked_round_s", "server_s")
-    worst = max(row[name] for row in rows for name in compute)
-    network = [row["network_round_s"] for row in rows if row["network_round_s"] is not None]
-    out = [*_quick(result), f"![Run time]({plot})", "", *grid(head, body)]
-    out += [
-        f"The slowest part of an iteration took {seconds_text(worst)}, the slowest whole round over TLS "
-        f"{seconds_text(max(network)) if network else '(not measured)'}; the paper: under {figure1.PAPER_SECONDS:g} s.",
-        "",
-    ]
+    out = [*_quick(result), *_picture("Run time", plot, rows), *grid(head, body)]
+    if fair:
+        network = [row["network_round_s"] for row in fair if row["network_round_s"] is not None]
+        out += [
+            f"The slowest part of an iteration took {seconds_text(max(row[name] for row in fair for name in compute))}, "
+            f"the slowest whole round over TLS {seconds_text(max(network)) if network else '(not measured)'}; the paper: "
+            f"under {figure1.PAPER_SECONDS:g} s.",
+            "",
+        ]
     return out + _noise([row["quiet"] for row in rows])
+
+
+def _picture(title: str, plot: str, rows: Sequence[Row]) -> Lines:
+    """A plot of seconds, if all of them count."""
+    return [f"![{title}]({plot})", ""] if all(row["quiet"] >= QUIET for row in rows) else []
+
+
+def _fair(text: str, quiet: float) -> str:
+    """A figure in seconds, if the machine was quiet enough for it to mean something."""
+    return text if quiet >= QUIET else "–"
 
 
 def contest(result: Row, plot: str) -> Lines:
     """SecFC and its peers."""
     rows = result["rows"]
-    out = [*_quick(result), f"![Peers]({plot})", ""]
+    out = [*_quick(result), *_picture("Peers", plot, [row for row in rows if row["seconds"] is not None])]
     for size in dict.fromkeys(row["size"] for row in rows):
         own = [row for row in rows if row["size"] == size]
         some = next(row for row in own if row["seconds"] is not None)
@@ -153,19 +169,20 @@ def contest(result: Row, plot: str) -> Lines:
 
 
 def _peer(row: Row) -> list[str]:
-    name, *figures, learns = peers.cells_of(row)
+    name, seconds, *figures, learns = peers.cells_of(row)
     version = f" {row['version']}" if row.get("version") else ""
-    return [name + version, *figures, f"{row['quiet']:.2f}" if row["seconds"] is not None else "–", learns]
+    if row["seconds"] is None:
+        return [name + version, seconds, *figures, "–", learns]
+    return [name + version, _fair(seconds, row["quiet"]), *figures, f"{row['quiet']:.2f}", learns]
 
 
 def _noise(quiet: Sequence[float]) -> Lines:
-    low = min(quiet)
-    if low >= QUIET:
+    busy = sum(one < QUIET for one in quiet)
+    if not busy:
         return ["The machine was quiet throughout.", ""]
     return [
-        f"`quiet` is 1 when no other job ran and fell to {low:.2f} here: **the machine was shared with other work while "
-        "this was measured.** Read the seconds as upper limits, compare only within one table, and measure on a quiet "
-        "machine before you rely on a ratio.",
+        f"`quiet` is 1 when no other job ran. In {busy} of {len(quiet)} measurements it was below {QUIET:g}, because the "
+        "machine was shared with other work: their seconds are not published (–).",
         "",
     ]
 
@@ -182,9 +199,11 @@ def speed(rows: Sequence[Row]) -> Lines:
         "masks over bare AES-CTR": lambda row: f"{row['mask_over_aes']:.2f} ×",
         "quiet": lambda row: f"{row['quiet']:.2f}",
     }
-    return grid(head, [[name, *(text(row) for row in rows)] for name, text in figures.items()]) + _noise(
-        [row["quiet"] for row in rows]
-    )
+    body = [
+        [name, *(text(row) if name == "quiet" else _fair(text(row), row["quiet"]) for row in rows)]
+        for name, text in figures.items()
+    ]
+    return grid(head, body) + _noise([row["quiet"] for row in rows])
 
 
 def labels(rows: Sequence[Row]) -> Lines:
@@ -212,12 +231,7 @@ def quality(result: Row) -> Lines:
     head = ["", "m × d, k", "inertia, `KMeans()`", "inertia, SecFC", "ratio", "index, `KMeans()`", "index, SecFC"]
     head += ["same start: other rows", "same start: inertia"]
     body = [cells_of(row) for row in result["rows"]]
-    return [*grid(head, body), f"Means over {runs} seeds, {first} to {first + runs - 1}. {_machine_of(result)}", ""]
-
-
-def _machine_of(result: Row) -> str:
-    machine = result["machine"]
-    return f"Machine: {machine['processor']}, {machine['cores']} cores; these figures do not depend on its speed."
+    return [*grid(head, body), f"Means over {runs} seeds, {first} to {first + runs - 1}.", ""]
 
 
 def network(rows: Sequence[Row]) -> Lines:
@@ -234,7 +248,8 @@ def network(rows: Sequence[Row]) -> Lines:
     names = ("typical_round", "first_round", "first_after_seeding")
     body = []
     for row in rows:
-        times = [f"{seconds_text(row[f'{name}_s'])} ({row[f'{name}_ratio']:.1f} ×)" for name in names]
+        told = [f"{seconds_text(row[f'{name}_s'])} ({row[f'{name}_ratio']:.1f} ×)" for name in names]
+        times = [_fair(text, row["quiet"]) for text in told]
         who = [f"{row['m']} × {row['d']}, {row['k']}", f"{row['n']}, {row['t']}", row["uploads"]]
         body.append([*who, *times, f"{row['uploaded_bytes_most'] / 1e6:.2f} MB"])
-    return grid(head, body)
+    return grid(head, body) + _noise([row["quiet"] for row in rows])

@@ -1,13 +1,17 @@
-"""The paper's accuracy tables: central Lloyd, k-FED and SecFC on the same rows, for several k′.
+"""The paper's accuracy tables: central Lloyd, k-FED, UIFCA and SecFC on the same rows, for several k′.
 
 A cell is one run of one setting with one k′. Central Lloyd does not depend on k′, so a run of a setting has one cell of it.
 SecFC is really run in every cell, on rows dealt again, with its whole protocol (start included) in memory; the start is the
 same because it is drawn by the same public coins and rows keep their numbers. That its labels equal central Lloyd's in every
 row is asserted; a cell in which they do not ends the experiment with an error.
+
+Both also take the best of `STARTS` starts, the first of which is the one start; all starts are compared in every row. As it
+does not depend on k′ either, SecFC runs them once per run of a setting, on rows dealt with the largest k′.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.table import Table
 
-from experiments import kmeans_fed, output, plots
+from experiments import kmeans_fed, output, plots, uifca
 from experiments.accuracy import accuracy, mean_std
 from experiments.mixtures import Rows, deal
 from experiments.output import Cells, Row, Tick
@@ -25,12 +29,15 @@ from secfc.agreement import plan
 from secfc.errors import JobFailed
 from secfc.kmeans import central, fixedpoint
 from secfc.kmeans.coins import Coins
-from secfc.kmeans.lloyd import Clustering
+from secfc.kmeans.runs import Runs
 from secfc.protocol import memory
 
 Labels = npt.NDArray[np.int32]
 START = "separation"
-METHODS = {"central": "central Lloyd", "kfed": "k-FED", "secfc": "SecFC"}
+STARTS = 10
+METHODS = plots.NAMES
+ONCE = ("central", "central10", "secfc10")  # do not depend on k′, and are run once
+PAPER_OF = {"central10": "central", "secfc10": "secfc"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class Run:
     def __init__(self, setting: Setting, seed: int) -> None:
         self.setting, self.seed = setting, seed
         self._rows: Rows | None = None
-        self._central: central.Central | None = None
+        self._central: list[central.Central] = []
 
     @property
     def rows(self) -> Rows:
@@ -67,15 +74,20 @@ class Run:
     def quantised(self) -> npt.NDArray[np.int64]:
         return fixedpoint.quantise(self.rows.values, self.rows.bound, self.rows.precision)
 
-    def reference(self) -> central.Central:
-        """Central Lloyd in exact integers, from the same start and with the same rule for empty clusters."""
-        if self._central is None:
-            self._central = central.run(self.quantised, self.rows.clusters, start=START, coins=self.coins)
-        return self._central
+    def references(self, starts: int = 1) -> list[central.Central]:
+        """Central Lloyd in exact integers, from the same starts and with the same rule for empty clusters."""
+        while len(self._central) < starts:
+            coins = self.coins.of_run(len(self._central))
+            self._central.append(central.run(self.quantised, self.rows.clusters, start=START, coins=coins))
+        return self._central[:starts]
 
-    def central(self) -> Row:
-        result = self.reference()
-        return self._figures(result.labels) | {"rounds": result.rounds, "converged": result.converged}
+    def central(self, starts: int = 1) -> Row:
+        """Central Lloyd, the best of so many starts."""
+        made = self.references(starts)
+        result = central.best(made)
+        inertia = float(result.inertia) / 4.0**self.rows.precision
+        counted = {"rounds": result.rounds, "converged": result.converged, "inertia": inertia}
+        return self._figures(result.labels) | counted | {"best": _number(result, made)}
 
     def kfed(self, most: int) -> Row:
         """k-FED on rows dealt by k′."""
@@ -83,18 +95,33 @@ class Run:
         found = kmeans_fed.cluster([self.rows.values[at] for at in parts], most, self.rows.clusters, self.seed)
         return self._figures(gather(parts, found.labels)) | {"bytes": found.bytes_sent}
 
-    def secfc(self, most: int) -> Row:
-        """The whole protocol on rows dealt by k′; raises JobFailed unless all labels equal central Lloyd's."""
+    def uifca(self, most: int) -> Row:
+        """UIFCA on rows dealt by k′, from central Lloyd's first assignment."""
         parts = deal(self.rows.truth, self.setting.clients, most, self.seed)
-        result = memory.run(self.plan(), [self.quantised[at] for at in parts], self._machine, positions=parts)
-        expected = self.reference()
-        differ = int((result.labels != expected.labels).sum())
-        if differ or result.rounds != expected.rounds:
-            raise JobFailed(
-                f"{self.setting.title}, k' = {most}, seed {self.seed}: SecFC differs from central Lloyd in {differ} rows "
-                f"after {result.rounds} rounds (central: {expected.rounds}); this must not happen, please report it"
-            )
+        first = self.references()[0].history[0].astype(np.int64)
+        found = uifca.cluster([self.rows.values[at] for at in parts], [first[at] for at in parts], self.rows.clusters)
+        return self._figures(gather(parts, found.labels)) | {"rounds": found.rounds, "bytes": found.bytes_sent}
+
+    def secfc(self, most: int, starts: int = 1) -> Row:
+        """The whole protocol on rows dealt by k′; raises JobFailed unless all labels of all starts equal central Lloyd's."""
+        parts = deal(self.rows.truth, self.setting.clients, most, self.seed)
+        own = [self.quantised[at] for at in parts]
+        result = memory.run(self.plan(), own, lambda rows: self._machine(rows, starts), starts=starts, positions=parts)
+        expected = self.references(starts)
+        made = result.runs.all if result.runs is not None else ()
+        for number, (one, other) in enumerate(zip(made, expected, strict=True)):
+            self._compare(most, number, int((one.labels != other.labels).sum()), one.rounds, other.rounds)
+        best = central.best(expected)
+        differ = int((result.labels != best.labels).sum())
+        self._compare(most, _number(best, expected), differ, result.rounds, best.rounds)
         return self._figures(result.labels) | {"rounds": result.rounds, "equal": True}
+
+    def _compare(self, most: int, start: int, differ: int, rounds: int, expected: int) -> None:
+        if differ or rounds != expected:
+            raise JobFailed(
+                f"{self.setting.title}, k' = {most}, seed {self.seed}, start {start}: SecFC differs from central Lloyd in "
+                f"{differ} rows after {rounds} rounds (central: {expected}); this must not happen, please report it"
+            )
 
     def plan(self) -> plan.Plan:
         """Masked uploads, the largest ℓ that fits."""
@@ -110,11 +137,15 @@ class Run:
             )
         )
 
-    def _machine(self, rows: int) -> Clustering:
-        return Clustering(rows, self.rows.clusters, start=START, coins=self.coins)
+    def _machine(self, rows: int, starts: int) -> Runs:
+        return Runs.of(rows, [self.rows.clusters] * starts, self.coins, start=START)
 
     def _figures(self, labels: npt.ArrayLike) -> Row:
         return {"accuracy": accuracy(self.rows.truth, labels), "accuracy_nearest": accuracy(self.rows.nearest, labels)}
+
+
+def _number(one: central.Central, made: Sequence[central.Central]) -> int:
+    return next(number for number, other in enumerate(made) if other is one)
 
 
 def gather(parts: Sequence[npt.NDArray[np.int64]], labels: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
@@ -128,7 +159,7 @@ def gather(parts: Sequence[npt.NDArray[np.int64]], labels: Sequence[npt.NDArray[
 def measure(name: str, settings: Sequence[Setting], runs: int, seed: int, folder: Path) -> list[Row]:
     """All cells of a table, then one row a setting, k′ and method."""
     cells = Cells(folder, name)
-    steps = runs * sum(1 + 2 * len(setting.most) for setting in settings)
+    steps = runs * sum(len(ONCE) + (len(METHODS) - len(ONCE)) * len(setting.most) for setting in settings)
     rows: list[Row] = []
     with output.progress(name, steps) as step:
         for setting in settings:
@@ -145,27 +176,31 @@ def _one_run(cells: Cells, setting: Setting, seed: int, step: Tick) -> dict[tupl
         step(f"{setting.title}, k′ = {most}, seed {seed}: {METHODS[method]}")
         name = f"{method}-{setting.title.replace(' ', '')}-{most}-seed{seed}"
         found[method, most] = cells.get(name, asked | {"method": method, "most": most}, work)
+        gc.collect()  # the parties of a protocol in memory know each other, and hold gigabytes of shares
 
+    last = max(setting.most)
     cell("central", 0, run.central)
     for most in setting.most:
         cell("kfed", most, lambda most=most: run.kfed(most))  # type: ignore[misc]
+        cell("uifca", most, lambda most=most: run.uifca(most))  # type: ignore[misc]
         cell("secfc", most, lambda most=most: run.secfc(most))  # type: ignore[misc]
-        found["central", most] = found["central", 0]
-    return found
+    cell("central10", 0, lambda: run.central(STARTS))
+    cell("secfc10", last, lambda: run.secfc(last, STARTS))
+    once = {"central": 0, "central10": 0, "secfc10": last}
+    return found | {(method, most): found[method, at] for method, at in once.items() for most in setting.most}
 
 
 def _row(setting: Setting, method: str, most: int, found: Sequence[dict[tuple[str, int], Row]]) -> Row:
     own = [one[method, most] for one in found]
     mean, std = mean_std([figures["accuracy"] for figures in own])
     nearest, nearest_std = mean_std([figures["accuracy_nearest"] for figures in own])
-    paper = setting.paper.get(method)
+    paper = setting.paper.get(PAPER_OF.get(method, method))
     paper_mean, paper_std = paper[setting.most.index(most)] if paper else (None, None)
     row: Row = {"setting": setting.title} | setting.parameters | {"n": setting.clients, "t": setting.privacy}
     row |= {"most": most, "method": method, "mean": mean, "std": std, "paper_mean": paper_mean, "paper_std": paper_std}
     row |= {"nearest_mean": nearest, "nearest_std": nearest_std, "accuracies": [one["accuracy"] for one in own]}
-    if method != "kfed":
-        row["rounds"] = [figures["rounds"] for figures in own]
-    if method == "secfc":
+    row |= {name: [one[name] for one in own] for name in ("rounds", "inertia") if name in own[0]}
+    if method in ("secfc", "secfc10"):
         row["equal"] = [figures["equal"] for figures in own]
     return row
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,9 +16,11 @@ from click.core import ParameterSource
 
 from secfc import __version__, exits, logs
 from secfc.agreement import allowing, policy
+from secfc.agreement import job as jobs
 from secfc.agreement.federation import LINK_KEY, SERVER, Federation
 from secfc.agreement.job import AUDIENCES, Job
 from secfc.agreement.policy import TO_NOBODY, Policy
+from secfc.auditfile import AuditFile
 from secfc.coding import kernels
 from secfc.commands import options
 from secfc.errors import ConfigError, InvalidInput, NoSuchJob
@@ -37,6 +40,7 @@ from secfc_client.engines.engine import LOCAL, Wishes, bytes_of, check, cluster_
 from secfc_client.job import Files, SiteJob
 from secfc_client.offering import Offering, datasets
 from secfc_client.preparing import prepared, table_of
+from secfc_client.progress import Progress
 from secfc_client.standing import JOBS, StandingNode
 from secfc_client.store import Store
 from secfc_client.view import SiteView
@@ -335,10 +339,12 @@ async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door
     stopped = exits.stop_signals()
     participant, disk = job.prepare(new=new)
     job.hint()
-    site = SiteView(job.table)
+    site, federation = SiteView(job.table), job.kit.federation
+    ledger = AuditFile(job.store.folder, job.kit.party_name, federation.digest()).about(job=federation.agreed().hex())
     while True:
         leaving = participant.phase is Phase.FINISHED  # an earlier process was killed before it could end
-        task = asyncio.create_task(ClientDriver(job.kit, participant, disk, bind).run(stopped))
+        ledger.begins(jobs.dumps(federation.job))
+        task = asyncio.create_task(ClientDriver(job.kit, participant, disk, bind, ledger=ledger).run(stopped))
         async with opening.opened(door, partial(site.of_machine, participant)):
             ended = await _watched(task, participant, style)
         if stopped.done() and ended.error is not None:
@@ -351,6 +357,7 @@ async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door
         say(log, "the server begins a new job", shares="kept" if job.keeps_shares else "fresh")
         job.store.finish(keep=job.keeps_shares)
         participant, disk = job.prepare()
+    ledger.over(ended.error)
     if ended.error is not None:
         raise ended.error
     if not ended.untold:  # last of all: until the server knows, the same command must be able to go on
@@ -362,11 +369,12 @@ async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door
 
 async def _watched(task: asyncio.Task[Ended], participant: Participant, style: tuple[str, bool]) -> Ended:
     """Until the task is done, with its progress on a terminal."""
+    shown = Progress()
     with logs.terminal(*style) as line:
         while not task.done():
             await asyncio.wait({task}, timeout=0.2)
             if line is not None:
-                line.update(participant.line())
+                line.update(shown.line(participant.snapshot(), time.monotonic()))
     return task.result()
 
 

@@ -29,6 +29,7 @@ COMMANDS = {  # in the order of the help; each in the module of its name, as a c
     "status": "secfc.commands",
     **dict.fromkeys(("submit", "jobs", "show", "wait", "cancel", "result"), "secfc.commands"),
     **dict.fromkeys(("approve", "refuse"), "secfc_client.commands"),
+    "audit": "secfc.commands",
     "budget": "secfc_client.commands",
     "clusters": "secfc_client.commands",
     "report": "secfc_client.commands",
@@ -75,9 +76,10 @@ def group() -> None:
     `secfc sign` and `secfc accept` (the same without any key leaving its site), `secfc describe` (what a file's columns
     are), `secfc check` (before a site starts),
     `secfc-server` and `secfc-client` (the job), `secfc status` (its progress), `secfc submit`, `jobs`, `show`, `wait`,
-    `cancel` and `result` (jobs of a federation that stays), `secfc approve` and `refuse` (at a site), `secfc budget` (what
-    a site's rows have given away), `secfc clusters` (what it keeps so that new rows can be assigned later), `secfc report`
-    (a finished job as one HTML file), `secfc revoke` (a stolen certificate).
+    `cancel` and `result` (jobs of a federation that stays), `secfc approve` and `refuse` (at a site), `secfc audit` (what a
+    party has recorded of all this), `secfc budget` (what a site's rows have given away), `secfc clusters` (what it keeps so
+    that new rows can be assigned later), `secfc report` (a finished job as one HTML file), `secfc revoke` (a stolen
+    certificate).
     """
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from secfc.agreement import job as jobs
 from secfc.agreement.federation import Federation
-from secfc.agreement.job import Job
+from secfc.agreement.job import ASSIGN, Job
 from secfc.agreement.policy import Policy, assignments_given, seeding_requests
 from secfc.agreement.uploads import SEES
 from secfc.pki.provision import spoken
@@ -21,6 +21,8 @@ from secfc_client.budget import Entry
 def most_given(job: Job, uploads: str) -> Tally:
     """The most that a job can give away: of directions (as ranks), assignments of all rows, and opened inertias."""
     sealed = uploads == "sealed"
+    if job.kind == ASSIGN:  # one request, for all centres: k distances tell k − 1 directions
+        return Tally(0 if sealed else min(job.k, job.features + 1), 1, 0)
     assignments = sum(assignments_given(job, k, seeding_requests(job, k) + job.max_rounds) for k in job.runs)
     return Tally(0 if sealed else job.features + 1, assignments, len(job.runs) if sealed else 0)
 
@@ -58,6 +60,12 @@ def described(
             "inertias": counted.inertias + most.inertias,
         },
     }
+
+
+def origin(one: Record, why: str) -> list[tuple[str, str]]:
+    """Who asked for a job, for what data, and why a site took part."""
+    asked = f"{one.job.submitter}, {_moment(one.job.submitted)}"
+    return [("submitted by", asked), ("dataset", one.job.wanted.dataset), ("this site took part", why)]
 
 
 def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

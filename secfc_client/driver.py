@@ -13,7 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from secfc.errors import SecfcError, Unavailable
 from secfc.logs import say
 from secfc.net import rpc
-from secfc.net.driver import Disk, Driver
+from secfc.net.driver import Disk, Driver, Ledger
 from secfc.net.exchange import CurrentExchange, Exchange
 from secfc.net.link import Link
 from secfc.net.relay import RelayLink
@@ -47,12 +47,18 @@ class ClientDriver:
     gives its `port`."""
 
     def __init__(
-        self, kit: Kit, participant: Participant, disk: Disk, bind: str, port: CurrentExchange | None = None
+        self,
+        kit: Kit,
+        participant: Participant,
+        disk: Disk,
+        bind: str,
+        port: CurrentExchange | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self._kit, self._participant, self._bind = kit, participant, bind
         self._link = Link(kit)
         self._over = asyncio.Event()
-        self._driver = driver = Driver(participant, disk, log, transmit=self._transmit, look=self._look)
+        self._driver = driver = Driver(participant, disk, log, ledger=ledger, transmit=self._transmit, look=self._look)
         doing = driver.take, driver.kept, driver.spawn
         self._relay = RelayLink(kit.party_name, self._link.server, participant, *doing)
         self._routes = Routes(kit.federation, self._link, self._relay)

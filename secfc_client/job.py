@@ -71,8 +71,10 @@ class SiteJob:
     all_k: bool = False  # write the labels of every k
     clusters: KeptClusters | None = None  # those that rows are only assigned to, if they are an earlier job's
     dataset: str = ""  # of a node, that the rows come from
+    subject: bytes = b""  # what secrets and shares are for, if not for this one job: jobs of the same kind
+    lasting: Path | None = None  # where counts and clusters are kept that outlive the job, if not in its state folder
+    origin: Sequence[tuple[str, str]] = ()  # who asked for a submitted job, for its report
     wishes: Wishes = AS_NEEDED  # where shares are held
-    counted: Path | None = None  # where what the rows have given away is kept, if not in the state folder of the job
 
     @property
     def keeps_shares(self) -> bool:
@@ -86,7 +88,8 @@ class SiteJob:
         federation, store = self.kit.federation, self.store
         if new and store.begun:
             say(log, "giving up what was left of an unfinished job", level=logging.WARNING, state=store.folder)
-        secrets = store.secrets(naming.subject(federation.agreed(), self.table), self.rows, new=new)
+        subject = naming.subject(self.subject or federation.agreed(), self.table)
+        secrets = store.secrets(subject, self.rows, new=new)
         kept = store.kept()
         guard = Guard(federation, self.plan, self.rules, kept.get("given", b""))
         accounts = self._accounts()
@@ -128,8 +131,9 @@ class SiteJob:
         return budget.key_of(self.table.feature_names, self.table.features)
 
     @property
-    def _counts(self) -> Path:
-        return self.counted or self.store.folder
+    def lasts(self) -> Path:
+        """Where what outlives the job is kept."""
+        return self.lasting or self.store.folder
 
     def _accounts(self) -> list[budget.Account]:
         """Of our rows, of the dataset that they come from, and if they are assigned to clusters of other rows of ours, of
@@ -142,8 +146,8 @@ class SiteJob:
         if self.clusters is not None:
             gone = f"clusters {self.clusters.public.name}"  # should a person have removed the entry
             older = replace(entry, rows=0, file=gone)
-            entries = {self.clusters.rows: budget.read(self._counts).get(self.clusters.rows, older)} | entries
-        return [budget.Account(self._counts, key, new) for key, new in entries.items()]
+            entries = {self.clusters.rows: budget.read(self.lasts).get(self.clusters.rows, older)} | entries
+        return [budget.Account(self.lasts, key, new) for key, new in entries.items()]
 
     def _only_goodbye_left(self, kept: dict[str, bytes]) -> tuple[bytes, Ids | None] | None:
         """An earlier process wrote the labels: whether all that is left is to tell the server so, and publish IDs. Labels
@@ -178,8 +182,9 @@ class SiteJob:
             self._report(files.report, table, kept)
 
     def _report(self, path: Path, table: Table, kept: KeptLabels) -> None:
-        given = budget.read(self._counts).get(self.account)
-        text = report.report(self.kit.federation, self.kit.party_name, kept.session, table, kept.labels, given)
+        given = budget.read(self.lasts).get(self.account)
+        federation, name = self.kit.federation, self.kit.party_name
+        text = report.report(federation, name, kept.session, table, kept.labels, given, origin=self.origin)
         report.write(path, text)
         say(log, "report written", file=path)
 
@@ -224,7 +229,7 @@ class SiteDisk:
                         account.spend(Tally.from_bytes(bytes(value)))
                 case Put("clusters", value):
                     kept = freezing.with_rows(bytes(value), self._job.account, time.time())
-                    keptclusters.keep(self._job.store.folder, kept)
+                    keptclusters.keep(self._job.lasts, kept)
                 case _:
                     self._job.store.put([one])
 

@@ -14,9 +14,10 @@ from secfc import limits
 from secfc.agreement import clusters
 from secfc.agreement import plan as plans
 from secfc.agreement.clusters import LAST, MOST_KEPT
+from secfc.agreement.federation import Federation
 from secfc.agreement.job import ASSIGN
 from secfc.agreement.plan import Plan
-from secfc.errors import ConfigError, Malformed
+from secfc.errors import ConfigError, Malformed, Refused
 from secfc.logs import say
 from secfc.pki.kit import Kit
 from secfc.protocol import messages
@@ -78,6 +79,24 @@ def prepared(loaded: Kit, folder: Path, wanted: str | None) -> tuple[Kit, Plan, 
     kept = find(folder, agreed.job.source or wanted or LAST)
     assigning, made = kept.job(agreed, loaded.party_name)
     return replace(loaded, federation=assigning), made, kept
+
+
+def for_job(federation: Federation, folder: Path, party: str) -> tuple[Plan, KeptClusters | None]:
+    """The plan of a submitted job, and our share of the clusters if it assigns rows to an earlier job's. Raises Refused, with
+    words for everybody, if it cannot be."""
+    if federation.job.kind != ASSIGN:
+        return plans.of(federation), None
+    name = federation.job.source
+    if not named(folder, name):
+        raise Refused(
+            f"it keeps no share of the clusters {name}: it was not in that job, or keep_clusters was not in every site's"
+            " policy.toml, or it was removed"
+        )
+    kept = find(folder, name)
+    try:
+        return kept.job(federation, party)[1], kept
+    except ConfigError as error:
+        raise Refused(str(error)) from None
 
 
 def check_features(kept: KeptClusters, names: tuple[str, ...]) -> None:

@@ -5,6 +5,7 @@ It has this site's own rows in it (means, and a picture of some of them), so lik
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -58,13 +59,15 @@ def report(
     labels: Labels,
     given: Entry | None,
     result: Result | None = None,
+    origin: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """The HTML text. `result`: what the server has written of the same job, if it is at hand."""
+    """The HTML text. `session`: empty if it is not known any more; `result`: what the server has written, if it
+    is at hand; `origin`: who asked for a submitted job."""
     document = Document(f"{federation.name}: clusters at {party}")
     document.paragraph(
         f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by SecFC {__version__}. It shows rows of {party}: keep it there."
     )
-    _asked(document, federation, table)
+    _asked(document, federation, table, origin)
     _own(document, table, labels)
     if result is not None:
         jobreport.sections(document, result)
@@ -76,18 +79,19 @@ def report(
             ("SecFC", __version__),
             ("federation and job", federation.agreed().hex()),
             ("job", federation.job.digest().hex()),
-            ("session", session.hex()),
+            *([("submission", federation.submission.hex())] if federation.submission else []),
+            *([("session", session.hex())] if session else []),
         ]
     )
     return document.html()
 
 
-def _asked(document: Document, federation: Federation, table: Table) -> None:
+def _asked(document: Document, federation: Federation, table: Table, origin: Sequence[tuple[str, str]]) -> None:
     job = federation.job
     document.section("What was asked").facts(
         [
             ("federation", f"{federation.name}: {federation.n} sites and a server"),
-            ("agreed by", "every party, in federation.toml (digest below)"),
+            *(origin or [("agreed by", "every party, in federation.toml (digest below)")]),
             ("clusters", ", ".join(map(str, job.ks)) + f"; {job.starts} start(s) each, seeding {job.seeding}"),
             ("features", f"{len(table.feature_names)}: {', '.join(table.feature_names)}"),
             ("uploads", federation.uploads),

@@ -2,7 +2,10 @@
 
     STATE/jobs/DIGEST.job       what is remembered of a job (`Node`)
     STATE/jobs/JOB/             secrets and shares of the job that is running; gone when it is over
+    STATE/shares/               what may serve the next one (`shelf`), if policy.toml keeps shares
+    STATE/clusters-NAME.kept    our share of the clusters that a job has found (`keptclusters`)
     STATE/budget.json           what the rows have given away, over all jobs
+    STATE/audit.jsonl           who asked what, who decided, and what was given away (`auditfile`)
     STATE/node.sock             where people decide (`desk`)
     OUT/JOB/                    labels.csv, profile.csv, report.html and result.json of each job
 
@@ -16,15 +19,16 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from secfc import exits, limits, textfile
-from secfc.agreement import plan
 from secfc.agreement.federation import LINK_KEY
+from secfc.agreement.submission import ID_DIGITS
+from secfc.auditfile import AuditFile
 from secfc.errors import (
     ConfigError,
     DataError,
@@ -42,7 +46,7 @@ from secfc.net.jobs import Attendance
 from secfc.pki import submitting
 from secfc.pki.kit import Kit
 from secfc.protocol.client.phases.base import Ended as PartEnded
-from secfc.protocol.effects import Drop, Put, Send
+from secfc.protocol.effects import Send
 from secfc.protocol.jobs import node as nodes
 from secfc.protocol.jobs import record
 from secfc.protocol.jobs.node import Approved, Ended, Node, Offered
@@ -50,54 +54,24 @@ from secfc.protocol.jobs.record import Record, State
 from secfc.web import deciding, opening
 from secfc.web.deciding import Deciding
 from secfc.web.door import Door
-from secfc_client import budget, desk, statefiles
+from secfc_client import budget, desk, keptclusters, shelf
 from secfc_client.datasets.formats.base import shown
-from secfc_client.describing import described
+from secfc_client.describing import described, origin
 from secfc_client.driver import ClientDriver, listen
 from secfc_client.engines.engine import AS_NEEDED, Wishes
 from secfc_client.job import Files, SiteJob
+from secfc_client.jobfiles import JobFiles
 from secfc_client.nodeview import NodeView
 from secfc_client.offering import Offering
 from secfc_client.preparing import prepared, table_of
+from secfc_client.shelf import Shelf
 from secfc_client.store import Store
 
 log = logging.getLogger("secfc.client")
 JOBS = "jobs"
 GRACE_SECONDS = 10.0  # for our part of a job that is over at the server to end by itself
-_SUFFIX, _KIND = ".job", b"secfc/v1/job-record"
 _GONE = "the server ended the job while this site was away; submit it again"
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
-
-
-class JobFiles:
-    """Where the node's machine keeps what it remembers: a sealed file per job."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def kept(self) -> dict[str, bytes]:
-        """All of it; a damaged file is an error: what was decided must not be forgotten."""
-        found = {}
-        for path in self._folder.glob(f"*{_SUFFIX}"):
-            value = statefiles.kept(path, _KIND, path.stem.encode())
-            if value is None:
-                raise ConfigError(f"{path}: damaged, so what was decided about this job is not known; remove it")
-            found[f"job/{path.stem}"] = value
-        return found
-
-    def put(self, keep: Sequence[Put | Drop]) -> None:
-        for one in keep:
-            name = one.key.removeprefix("job/")
-            path = self._folder / f"{name}{_SUFFIX}"
-            if isinstance(one, Drop):
-                with limits.telling(f"{path}: cannot be removed", "remove it by hand"):
-                    path.unlink(missing_ok=True)
-            else:
-                statefiles.keep(path, one.value, _KIND, name.encode())
-
-    def get(self, key: str) -> bytes | None:
-        name = key.removeprefix("job/")
-        return statefiles.kept(self._folder / f"{name}{_SUFFIX}", _KIND, name.encode())
 
 
 class StandingNode:
@@ -126,9 +100,13 @@ class StandingNode:
             pending_hours=offering.allowing.pending_hours,
             keep_jobs=keep_jobs,
         )
-        self._driver = Driver(self._node, files, log, transmit=self._tell, clock=time.time)
+        self._audit = AuditFile(state, kit.party_name, kit.federation.digest())
+        self._driver = Driver(self._node, files, log, ledger=self._audit, transmit=self._tell, clock=time.time)
         self._attendance = Attendance(kit)
         self._port = CurrentExchange()
+        self._shelf = Shelf(state)
+        if not offering.policy.keep_shares:
+            self._shelf.forget()
         self._attending = False  # whether the server has told us what it has since we started
         self._door, self._deciding = door, None if door is None else Deciding(self._answer, deciding.token(state))
         self._page = NodeView(kit, self._node, self._described, offering, state)
@@ -223,16 +201,22 @@ class StandingNode:
         rules = self._offering.limits(one.job, self._node.decision(one))
         table = table_of(dataset.path, federation, self._kit.party_name, dataset.id_column)
         ready = prepared(table, dataset.path, federation, self._kit.party_name, self._kit.path / LINK_KEY)
-        if len(table) < rules.least_rows:
+        made, frozen = keptclusters.for_job(federation, self._state, self._kit.party_name)
+        if frozen is not None:
+            keptclusters.check_features(frozen, table.feature_names)
+        if len(table) < rules.least_rows and (
+            frozen is None or len(table)
+        ):  # who has no new row takes part all the same
             raise Refused(f"policy.toml: least_rows = {rules.least_rows}, and it has fewer")
         out = self._out / one.job.id
         with limits.telling(f"{out}: cannot be made", "choose another --out"):
             out.mkdir(mode=0o700, parents=True, exist_ok=True)
         files = Files(dataset.path, out / "labels.csv", out / "centers.csv", out / "profile.csv", out / "report.html")
-        return SiteJob(
+        keeps = rules.keep_shares and frozen is None
+        job = SiteJob(
             replace(self._kit, federation=federation),
-            plan.of(federation),
-            replace(rules, keep_shares=False, keep_clusters=False),  # each job has a state folder of its own
+            made,
+            replace(rules, keep_shares=keeps),
             ready.table,
             ready.rows,
             ready.ids,
@@ -242,10 +226,22 @@ class StandingNode:
             write_ids=False,
             publish_ids=False,
             all_k=True,
+            clusters=frozen,
             dataset=dataset.name,
+            subject=shelf.kind(dataset.name, federation, made) if keeps else b"",
+            lasting=self._state,
+            origin=origin(one, self._node.decision(one).why),
             wishes=self._wishes,
-            counted=self._state,
         )
+        self._lend(job)
+        return job
+
+    def _lend(self, job: SiteJob) -> None:
+        """Shares of an earlier job, if this one may use them."""
+        if not job.keeps_shares:
+            self._shelf.forget(shelf.kind(job.dataset, job.kit.federation, job.plan))
+        elif self._shelf.lend(job.subject, job.store.folder):
+            say(log, "shares of an earlier job are used again, where their owners' policies keep them")
 
     async def _taking_part(self, one: Record, job: SiteJob, stopped: asyncio.Future[int]) -> PartEnded | None:
         """How it ended; None if this process is to end first, or the server runs it no more."""
@@ -257,7 +253,8 @@ class StandingNode:
                 return None
             leave: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             self._page.begins(job.table, participant)
-            part = asyncio.create_task(ClientDriver(job.kit, participant, disk, "", self._port).run(leave))
+            driver = ClientDriver(job.kit, participant, disk, "", self._port, self._audit.about(job=one.digest.hex()))
+            part = asyncio.create_task(driver.run(leave))
             await self._watched(one, part, leave, stopped)
             ended = await part
             self._page.ends()
@@ -289,13 +286,21 @@ class StandingNode:
         if out.is_dir():
             textfile.write(out / "result.json", json.dumps(fields, indent=2) + "\n", "make room there")
         await self._driver.take(Ended(one.digest, state, reason))
+        say(log, "the audit file stands", job=one.job.id, head=self._audit.head)
+        if job is not None and job.keeps_shares:
+            self._shelf.give_back(job.subject, job.store)
         shutil.rmtree(self._state / JOBS / one.job.id, ignore_errors=True)
 
     async def _clean(self) -> None:
         """What began here and is over at the server ended without us; folders of old jobs go."""
         for one in list(self._node.records.values()):
             if one.state is State.RUNNING and one.digest != self._node.due:
-                await self._over(one, State.FAILED, _GONE)
+                written = Store(self._state / JOBS / one.job.id).written  # and we were killed before we could note it
+                await self._over(one, *((State.FINISHED, "") if written else (State.FAILED, _GONE)))
+        running = {one.job.id for one in self._node.records.values() if one.state is State.RUNNING}
+        for folder in (self._state / JOBS).glob("?" * ID_DIGITS):  # of which we were killed before it was removed
+            if folder.is_dir() and folder.name not in running:
+                shutil.rmtree(folder, ignore_errors=True)
         for one in self._node.forgettable:
             shutil.rmtree(self._out / one.job.id, ignore_errors=True)
 

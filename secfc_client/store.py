@@ -30,13 +30,13 @@ from secfc.protocol.start import COIN_BYTES
 from secfc_client import statefiles
 from secfc_client.engines.spool import FileSpool, SealedWords, opened
 
-_FILE = "secrets.json"
+SECRETS, LASTING = "secrets.json", ".lasting"
 _GIVEN = "given"
 _NOTES = ("joined", "written", "centers-done", "revealed", "past", "noted", _GIVEN)
 _WHAT = {_GIVEN: "what these shares gave away", "past": "what was said in this job"}
 _SUFFIX = {
     "shares": ".shares",
-    "lasting": ".lasting",
+    "lasting": LASTING,
     "answer": ".answer",
 }  # of keys with an owner: this job's, or for others too
 _SHARES = ("shares", "lasting")
@@ -56,7 +56,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._path = folder / _FILE
+        self._path = folder / SECRETS
         self.resumed = False  # whether an earlier process left its secrets here
         self._current: tuple[_Subject, Secrets] | None = None
 
@@ -96,6 +96,11 @@ class Store:
     def begun(self) -> bool:
         """Whether a job is under way, as far as is known here."""
         return (self.folder / "joined").exists()
+
+    @property
+    def written(self) -> bool:
+        """Whether the labels of the job that is kept here are written."""
+        return (self.folder / "written").exists()
 
     @property
     def holder(self) -> str:

@@ -13,8 +13,10 @@ from pathlib import Path
 import click
 
 from secfc import __version__, exits, logs, textfile
+from secfc.agreement import job as jobs
 from secfc.agreement.federation import SERVER
 from secfc.agreement.uploads import DEFAULT, MEANING
+from secfc.auditfile import AuditFile
 from secfc.coding import kernels
 from secfc.commands import options
 from secfc.errors import ConfigError, InvalidInput
@@ -123,8 +125,13 @@ def command(
     now = time.monotonic()
     verify = kit.verifier(loaded)
     coordinator = Coordinator(federation, made, verify, kept=journal.kept(), deadlines=deadlines, now=now)
-    run = ServerRun(coordinator, journal, folder, (log_format, quiet), remember=partial(clusters.remember, state))
+    ledger = AuditFile(state, loaded.party_name, federation.digest()).about(job=federation.agreed().hex())
+    ledger.begins(jobs.dumps(federation.job))
+    style, remember = (log_format, quiet), partial(clusters.remember, state)
+    run = ServerRun(coordinator, journal, folder, style, ledger=ledger, remember=remember)
     code = asyncio.run(_one_job(loaded, run, bind, door, reflect))
+    if not code:
+        ledger.over(coordinator.failure)
     lock.release()
     if as_json:
         click.echo(json.dumps(run.described()))

@@ -4,6 +4,7 @@ JSON file in its state folder, which a new job leaves alone; the oldest clusters
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,14 @@ from secfc import atomicfile, limits, textfile
 from secfc.agreement import clusters
 from secfc.agreement import plan as plans
 from secfc.agreement.clusters import LAST, MOST_KEPT, Clusters
+from secfc.agreement.federation import Federation
 from secfc.agreement.job import ASSIGN
 from secfc.agreement.plan import Plan
-from secfc.errors import ConfigError
+from secfc.errors import ConfigError, InvalidInput
+from secfc.logs import say
 from secfc.pki.kit import Kit
 
+log = logging.getLogger("secfc.server")
 FILE = "clusters.json"
 _LARGEST = 1 << 24
 
@@ -55,3 +59,21 @@ def prepared(loaded: Kit, folder: Path, wanted: str | None) -> tuple[Kit, Plan]:
         )
     assigning = found[0].federation(agreed)
     return replace(loaded, federation=assigning), found[0].plan(assigning)
+
+
+def plan_of(federation: Federation, folder: Path) -> Plan:
+    """The plan of a submitted job. Raises InvalidInput with words for its submitter, who need not know our folders."""
+    job = federation.job
+    if job.kind != ASSIGN:
+        return plans.of(federation)
+    try:
+        found = [one for one in read(folder) if one.name == job.source]
+    except ConfigError as error:
+        say(log, str(error), level=logging.WARNING)
+        found = []
+    if not found:
+        raise InvalidInput(
+            f"the server remembers no clusters {job.source}: no job here has found them, or not every site's policy.toml said"
+            " keep_clusters, or they were removed"
+        )
+    return found[0].plan(federation)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from secfc.logs import say
+from secfc.outlook import line_of, rounds_left
 from secfc.protocol.messages import Phase
 from secfc.protocol.server.asking import RequestRecord
 from secfc.protocol.server.snapshot import Outcome, Snapshot
@@ -122,11 +122,7 @@ def line(seen: Snapshot, width: int = 78) -> str:
     if seen.phase is not Phase.ROUNDS or seen.outcome is None:
         return f"{seen.phase.value}: {waiting}" if waiting else seen.phase.value
     parts = [*_parts(seen.outcome, seen.records, max(seen.federation.job.ks)), waiting, seen.outcome.leakage_text]
-    text = f"round {seen.outcome.version}"
-    for part in filter(None, parts):
-        if len(text) + len(part) + 2 <= width or part is waiting:  # whom it waits for is never left out
-            text += f", {part}"
-    return text
+    return line_of(f"round {seen.outcome.version}", parts, waiting, width)
 
 
 def _parts(outcome: Outcome, records: Sequence[RequestRecord], k: int) -> Iterator[str]:
@@ -144,12 +140,3 @@ def _parts(outcome: Outcome, records: Sequence[RequestRecord], k: int) -> Iterat
     yield f"{last.seconds:.2g} s each" + (f", about {left * last.seconds:.0f} s left" if left is not None else "")
     if last.inertia is not None:
         yield f"inertia {last.inertia:.6g}"
-
-
-def rounds_left(moved: Sequence[int]) -> int | None:
-    """A guess at how many more rounds it takes, if fewer rows move in each by the same factor as of late; None if that cannot
-    be said. Lloyd often slows down at the end, so it is rather too few."""
-    if len(moved) < 3 or not 0 < moved[-1] < moved[-3]:
-        return None
-    factor = (moved[-1] / moved[-3]) ** 0.5
-    return 1 + round(math.log(moved[-1]) / -math.log(factor))

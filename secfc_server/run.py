@@ -14,7 +14,7 @@ from secfc.agreement.clusters import Clusters
 from secfc.agreement.federation import SERVER
 from secfc.errors import JobFailed, PeerError, Unavailable
 from secfc.logs import say
-from secfc.net.driver import Driver
+from secfc.net.driver import Driver, Ledger
 from secfc.net.exchange import Exchange
 from secfc.protocol.effects import Started
 from secfc.protocol.messages import Phase
@@ -42,6 +42,7 @@ class ServerRun:
         folder: Path,
         style: tuple[str, bool],
         *,
+        ledger: Ledger | None = None,
         linger: float = LINGER_SECONDS,
         remember: Callable[[Clusters], None] | None = None,
     ) -> None:
@@ -49,9 +50,12 @@ class ServerRun:
         self._remember = remember
         self._federation = coordinator.job.federation
         self._started = time.monotonic()
-        self.driver = Driver(coordinator, journal, log, look=lambda: self.service.notify())  # noqa: PLW0108 - made next
+        self.driver = Driver(coordinator, journal, log, ledger=ledger, look=self._look)
         self.service = Service(coordinator, self.driver)
         self.exchange = Exchange(coordinator, self.driver, self._federation.name)
+
+    def _look(self) -> None:
+        self.service.notify()
 
     @property
     def agreed(self) -> bytes:

@@ -1,6 +1,8 @@
 """A server that stays: it takes jobs, lets nodes decide about them, and runs them one after the other.
 
     STATE/journal.sqlite        the list of jobs and their results (`Hub`)
+    STATE/clusters.json         the sizes of clusters that new rows can be assigned to (`clusters`)
+    STATE/audit.jsonl           who asked what, which sites allow it, and what was given away (`auditfile`)
     STATE/jobs/JOB/             the journal of the job that is running
     OUT/JOB/                    result.json, and centers.csv and published.csv where there are any
 
@@ -16,12 +18,16 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from secfc import exits, limits
-from secfc.agreement import plan
+from secfc.agreement.federation import Federation
+from secfc.agreement.plan import Plan
 from secfc.agreement.submission import ID_DIGITS, Submission
+from secfc.auditfile import AuditFile
 from secfc.errors import ConfigError, InvalidInput, JobFailed, SecfcError, StorageError
+from secfc.logs import say
 from secfc.net.driver import Driver
 from secfc.net.exchange import CurrentExchange
 from secfc.net.jobs import MAX_RESULT
@@ -35,6 +41,7 @@ from secfc.protocol.server.coordinator import Coordinator
 from secfc.protocol.server.job import Deadlines
 from secfc.web import opening
 from secfc.web.door import Door
+from secfc_server import clusters
 from secfc_server.current import CurrentCoordinator
 from secfc_server.hubview import HubView
 from secfc_server.jobs import Jobs
@@ -55,8 +62,9 @@ class Standing:
         self._kit, self._state, self._out, self._deadlines, self._style = kit, state, out, deadlines, style
         self._keep_jobs = keep_jobs
         self._journal = Journal(state, kit.federation.digest())
-        self._hub = Hub(kit.federation, _verifier(kit), kept=self._journal.kept(), keep_jobs=keep_jobs)
-        self._driver = Driver(self._hub, self._journal, log, look=self._look, clock=time.time)
+        self._hub = Hub(kit.federation, _verifier(kit, state), kept=self._journal.kept(), keep_jobs=keep_jobs)
+        self._audit = AuditFile(state, kit.party_name, kit.federation.digest())
+        self._driver = Driver(self._hub, self._journal, log, ledger=self._audit, look=self._look, clock=time.time)
         self._jobs = Jobs(self._hub, self._driver, self._journal, kit.federation)
         self._coordinator, self._exchange = CurrentCoordinator(), CurrentExchange()
         self._page = HubView(kit.federation, self._hub, self._coordinator, lambda: self._jobs.attending)
@@ -107,6 +115,7 @@ class Standing:
             ended = Ended(one.digest, State.FAILED, str(error))
         if ended is not None:
             await self._driver.take(ended)
+            say(log, "the audit file stands", job=one.job.id, head=self._audit.head)
             shutil.rmtree(folder, ignore_errors=True)
             self._tidy()
 
@@ -115,13 +124,15 @@ class Standing:
         own = replace(self._kit, federation=federation)
         coordinator = Coordinator(
             federation,
-            plan.of(federation),
+            _planned(federation, self._state),
             kits.verifier(own),
             kept=journal.kept(),
             deadlines=self._deadlines,
             now=time.monotonic(),
         )
-        run = ServerRun(coordinator, journal, out, self._style, linger=0.0)
+        remember = partial(clusters.remember, self._state)
+        ledger = self._audit.about(job=one.digest.hex())
+        run = ServerRun(coordinator, journal, out, self._style, ledger=ledger, linger=0.0, remember=remember)
         await run.begin()
         self._coordinator.now = self._coordinator.last = run
         self._exchange.now = run.exchange
@@ -153,18 +164,23 @@ class Standing:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _verifier(own: Kit) -> Callable[[Submission, float], None]:
+def _verifier(own: Kit, state: Path) -> Callable[[Submission, float], None]:
     """What a node checks, and whether the job can be computed at all: nobody is asked about one that cannot."""
     authentic = submitting.verifier(own)
 
     def verify(one: Submission, clock: float) -> None:
         authentic(one, clock)
-        try:
-            plan.of(one.within(own.federation))
-        except InvalidInput as error:
-            raise JobFailed(f"this job cannot be computed: {error}") from None
+        _planned(one.within(own.federation), state)
 
     return verify
+
+
+def _planned(federation: Federation, state: Path) -> Plan:
+    """The plan of one job. Raises JobFailed if there is none."""
+    try:
+        return clusters.plan_of(federation, state)
+    except InvalidInput as error:
+        raise JobFailed(f"this job cannot be computed: {error}") from None
 
 
 def _packed(result: dict[str, object]) -> bytes:

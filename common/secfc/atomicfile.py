@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, whenever the process or the machine stops.
+"""Files that are there as a whole or not at all, whenever the process or the machine stops; and one that only grows.
 
 Every write has a temporary file of its own, so two writers of one path never spoil each other's: the last one to end wins.
 A process that has too many files open is given some time to close others; what is wrong otherwise is the caller's to tell.
@@ -11,7 +11,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -45,6 +45,34 @@ def write(path: Path, parts: Iterable[bytes | memoryview], mode: int = 0o600) ->
     with replacing(path, mode) as file:
         for part in parts:
             file.write(part)
+
+
+def append(path: Path, content: bytes, size: int) -> None:
+    """Add to the end of a file of so many bytes (0: none is there yet), on disk when this returns. If that fails, nothing is
+    added; a machine that stops meanwhile may leave the beginning of it. Raises OSError, FileExistsError if the file is not
+    as long as that."""
+    flags = os.O_WRONLY | os.O_APPEND | (0 if size else os.O_CREAT)
+    with os.fdopen(patiently(lambda: os.open(path, flags, 0o600)), "ab", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size != size:
+            raise FileExistsError(errno.EEXIST, "somebody else has changed it")
+        try:
+            left = memoryview(content)
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except BaseException:
+            with suppress(OSError):
+                os.ftruncate(file.fileno(), size)
+            raise
+    if not size:
+        sync_folder(path.parent)
+
+
+def cut(path: Path, size: int) -> None:
+    """Shorten a file to so many bytes. Raises OSError."""
+    with open(path, "r+b") as file:
+        file.truncate(size)
+        os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:

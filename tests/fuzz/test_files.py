@@ -23,13 +23,15 @@ from hypothesis import strategies as st
 
 from secfc import local
 from secfc.agreement import federation as federations
-from secfc.agreement import plan
+from secfc.agreement import job, plan
 from secfc.errors import ConfigError, DataError, SecfcError
 from secfc.pki import kit
 from secfc.pki.provision import provision
 from secfc.protocol.effects import Effects, Put, Started
 from secfc.protocol.server.coordinator import Coordinator
 from secfc_client import data
+from secfc_client.commands.checks import columntable
+from secfc_client.datasets import description, formats
 from secfc_client.store import Store
 from secfc_server.journal import FILE, Journal
 from tests.fuzz.hostile import damaged
@@ -135,8 +137,21 @@ def parquet_file(**options: Any) -> bytes:
     return out.getvalue()
 
 
+def arrow_file() -> bytes:
+    words = pa.array(["x", None, "y"] * 20)
+    table = pa.table(
+        {"a": pa.array([None, 1, 2] * 20), "b": ["1.5", None, "2"] * 20, "note": words.dictionary_encode()}
+    )
+    out = io.BytesIO()
+    with pa.ipc.new_file(out, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table, max_chunksize=25)
+    return out.getvalue()
+
+
 FILES = {
     "x.csv": csv_file(),
+    "semicolons.csv": b'id;a;b;note\r\n1;2,5;-3;"x;y"\r\n2;NA;5e3;\r\n007;0,1;"7";x\r\n',
+    "x.arrow": arrow_file(),
     "x.tsv": csv_file().replace(b",", b"\t"),
     "x.csv.gz": gzip.compress(csv_file()),
     "x.parquet": parquet_file(),
@@ -153,10 +168,15 @@ def test_rows(tmp_path: Path, name: str, data: st.DataObject) -> None:
     found = tried(lambda: load(path))
     if found is not None:
         assert np.isfinite(found.features).all()
+    tried(lambda: description.suggested(path, formats.read(path)))
+    tried(lambda: columntable.verdicts(path, formats.read(path), JOB, "id"))
 
 
 def load(path: Path) -> data.Table:
-    return data.load(path, feature_count=2, feature_names=("a", "b"))
+    return data.load(path, feature_count=2, feature_names=("a", "b"), missing="drop")
+
+
+JOB = job.parse('k = 1\nmax_rows = 9\nbound = 9.0\nfeatures = ["a", "b"]\n', "x")
 
 
 SLOW_CSV = {

@@ -21,7 +21,8 @@ import numpy.typing as npt
 from secfc import local
 from secfc.agreement import federation as federations
 from secfc.agreement import plan
-from secfc.agreement.federation import Federation, Party
+from secfc.agreement.federation import Federation
+from secfc.agreement.parties import Party
 from secfc.kmeans import central, fixedpoint
 from secfc.kmeans.coins import Coins
 from secfc.local import Local
@@ -34,7 +35,7 @@ from tests.simulation.scene import partition_inertia
 
 T = TypeVar("T")
 Parts = list[npt.NDArray[np.float64]]
-PATIENCE = 60.0  # only ever waited for in full when a test fails
+PATIENCE = 120.0  # only ever waited for in full when a test fails
 
 
 def mixture(rows: int, features: int, clusters: int, seed: int = 0) -> npt.NDArray[np.float64]:

@@ -103,6 +103,10 @@ class Standing:
         for name in self.federation.roster:
             self.until_said(name, "waiting for jobs")
 
+    def head(self, name: str) -> str:
+        """Of a party's audit file, as its log says at the end of a job."""
+        return str([line["head"] for line in self.events(name) if line["event"] == "the audit file stands"][-1])
+
     def submit(self, text: str = JOB, token: str | None = None) -> str:
         """A job, submitted until the server takes it; the digest of the job, in hex."""
         own = self.loaded()

@@ -81,7 +81,7 @@ def test_three_clients_open_the_centres_to_each_other(tmp_path: Path) -> None:
     assert opened(site, "server") is None, "federation.toml says clients, whatever the sites would allow"
     assert "OpenCenters" not in helpers.text(site, "server")
     left = sorted(path.name.split("-")[0] for path in (site.kit("client-1") / "state").iterdir())
-    assert left == ["budget.json", "labels", "lock", "roster.json"], "the rest of the state is cleared in the end"
+    assert left == ["audit.jsonl", "budget.json", "labels", "lock", "roster.json"], "the rest is cleared in the end"
 
 
 CASES: dict[str, tuple[int, dict[str, str], dict[str, Any], dict[str, bool]]] = {

@@ -12,7 +12,7 @@ import pytest
 
 from secfc import local
 from tests.integration.helpers import until
-from tests.integration.standing import Standing
+from tests.integration.standing import Standing, secfc
 from tests.integration.test_jobs import PARTS, check_labels
 
 pytestmark = pytest.mark.slow
@@ -84,8 +84,28 @@ def test_a_job_is_approved_in_a_site_s_page_and_followed_to_its_end_where_all_di
             f"job {name[:16]} is over already: it is finished",
         )
 
+        check_reports(site, name)
         site.kill("server")
+        code, _, err = secfc("report", name[:8], "--kit", str(site.kit(second)), "--out", str(tmp_path / "alone.html"))
+        assert (code, "without the server's part" in err) == (0, True), err
+        assert "Request by request" not in (tmp_path / "alone.html").read_text()
         until(lambda: not view(node)["parties"][0]["ok"], "the site's page shows that the server is gone")
         for party in site.parties:
             wrong = [one for one in site.events(party) if "does not carry faithfully" in one["event"]]
             assert not wrong, "an honest server is accused of nothing"
+
+
+def check_reports(site: Standing, name: str) -> None:
+    """Of a site, with its own rows and what the server tells; of others, without rows; and the one that the node wrote."""
+    second, path = site.federation.roster[1], site.folder / "report.html"
+    for party, own in ((second, True), ("analyst", False), ("server", False)):
+        code, _, err = secfc("report", name[:8], "--kit", str(site.kit(party)), "--out", str(path))
+        assert code == 0, err
+        text = path.read_text()
+        assert ("A picture of this site" in text, "means by cluster" in text) == (own, own)
+        for words in ("What was asked", "analyst, ", "Request by request", "What the server has learnt", name):
+            assert words in text, (party, words)
+    by_itself = (site.kit(second) / "jobs" / name[:16] / "report.html").read_text()
+    assert "approved by Ada" in by_itself
+    assert "every party, in federation.toml" not in by_itself
+    assert "analyst, " in by_itself

@@ -8,13 +8,16 @@ import signal
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 
+import secfc as secfc_api
+from secfc import auditfile
 from secfc.agreement import submission
-from secfc.errors import OutOfTurn, PeerError
+from secfc.errors import ConfigError, OutOfTurn, PeerError
 from secfc.net import jobs
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as stubs
@@ -73,6 +76,8 @@ def test_jobs_from_submission_to_labels(site: Standing) -> None:
     found = json.loads(jobs.result(site.loaded(), name))
     assert (found["rows"], found["k"], found["digest"]) == (60, 2, name)
     assert "labels" not in found
+    check_audit(site, third, name)
+    check_in_python(site, third, name)
     until(lambda: not (site.kit(third) / "state" / "jobs" / name[:16]).exists(), "secrets of the job are gone")
     folder = site.kit(third) / "jobs" / name[:16]
     assert {one.name for one in folder.iterdir()} == {"labels.csv", "profile.csv", "report.html", "result.json"}
@@ -87,6 +92,49 @@ def test_jobs_from_submission_to_labels(site: Standing) -> None:
     code, _, err = secfc("cancel", one[:8], "--kit", str(site.kit("analyst")))
     assert code == 0, err
     assert site.over(one).state == "cancelled"
+
+
+def check_audit(site: Standing, third: str, name: str) -> None:
+    """Every party has recorded the job from the first word to the last, in a file whose lines fit together."""
+    code, out, err = secfc("audit", "--kit", str(site.kit(third)), "--verify")
+    assert (code, out.strip().endswith(f"head {site.head(third)}")) == (0, True), err
+    for party in site.parties:
+        found = auditfile.verified(audit_file(site, party))
+        assert (found.fault, str(found.head)) == ("", site.head(party)), "the log names the same head"
+    told = facts(site, third)
+    events = [line["event"] for line in told if line.get("job") == name]
+    answered = [line for line in told if line["event"] == "request answered"]
+    approved = ["job offered", "job approved", "job begins", "rows shared"]
+    assert events == [*approved, *["request answered"] * len(answered), "labels written", "job over"]
+    assert [line["verdict"] for line in told if line["event"] == "job offered"] == ["pending"]
+    shown = json.loads(jobs.result(site.loaded(), name))
+    given = {"directions": shown["directions_given_away"]["count"], "assignments": shown["assignments_given_away"]}
+    assert given == {what: answered[-1][what] for what in given}
+    told = facts(site, "server")
+    answered = [line for line in told if line["event"] == "request answered"]
+    assert [line["request"] for line in answered] == [one["request"] for one in shown["history"]]
+    assert given == {what: answered[-1][what] for what in given}
+    decided = {line["site"]: line["verdict"] for line in told if line["event"] == "site decided"}
+    assert decided == dict.fromkeys(site.federation.roster, "allowed")
+
+
+def check_in_python(site: Standing, third: str, name: str) -> None:
+    job = secfc_api.connect(site.kit(third)).job(name[:8])
+    assert (job.digest, job.state, repr(job)) == (name, "finished", f"<job {name[:16]}: finished>")
+    assert (job.wait().result.k, sum(job.result.sizes)) == (2, 60)
+    own = secfc_api.labels(job)
+    assert list(own.columns) == ["age", "weight", "cluster"]
+    assert own["cluster"].tolist() == site.labels(name)[-len(PARTS[2]) :].tolist()
+    with pytest.raises(ConfigError, match="analyst is no site: labels stay with the owners"):
+        secfc_api.labels(secfc_api.connect(site.kit("analyst")).job(name))
+
+
+def audit_file(site: Standing, party: str) -> Path:
+    return site.kit(party) / "state" / auditfile.FILE
+
+
+def facts(site: Standing, party: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in audit_file(site, party).read_text().splitlines()]
 
 
 def test_who_may_call_what(site: Standing) -> None:
@@ -144,7 +192,7 @@ def test_a_site_without_the_feature_and_a_refusal(site: Standing) -> None:
 @pytest.mark.parametrize("who", ["server", 0, 1, "all"])
 @pytest.mark.parametrize("when", ["waiting", "begun", "sharing", "rounds", "finished"])
 def test_kill_anybody_in_any_state(site: Standing, who: str | int, when: str) -> None:
-    """Nothing is lost, no job runs twice, no approval is forgotten or invented."""
+    """Nothing is lost, no job runs twice, no approval is forgotten or invented; and audit files say the same."""
     second = site.federation.roster[1]
     (site.kit(second) / "policy.toml").write_text("")
     names = site.parties if who == "all" else (who if isinstance(who, str) else site.federation.roster[who],)
@@ -174,6 +222,14 @@ def test_kill_anybody_in_any_state(site: Standing, who: str | int, when: str) ->
     check_labels(site, name)
     for party in site.federation.roster:
         assert sum(line["event"] == "labels written" for line in site.events(party)) <= 2
+
+        def over(party: str = party) -> set[str]:
+            return {line["state"] for line in facts(site, party) if line["event"] == "job over"}
+
+        until(over, f"{party} has ended its part")
+        assert over() == {"finished"}
+        assert not auditfile.verified(audit_file(site, party)).fault
+    assert [line["event"] for line in facts(site, second)].count("job approved") in (1, 2)  # twice: killed in between
     again = site.submit()
     until(lambda: _state(site, again) == ("waiting", (second,)), "the next job needs its own approval")
 
@@ -211,3 +267,48 @@ def _usage(site: Standing, party: str) -> tuple[int, int, int]:
     resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     files = sum(len(names) for _, _, names in os.walk(site.kit(party)))
     return resident, len(os.listdir(f"/proc/{pid}/fd")), files
+
+
+@pytest.mark.slow
+def test_jobs_of_one_kind_share_once_where_policies_let_them(site: Standing) -> None:
+    """Other k and starts use the same shares; a site that keeps none any more shares again, and so do changed rows."""
+    first, second, third = site.federation.roster
+    for name in site.federation.roster:
+        (site.kit(name) / "policy.toml").write_text("keep_shares = true\n" + RULE)
+    site.start()
+    site.ready()
+
+    def run(text: str) -> dict[str, int]:
+        """What each site has sent of its shares."""
+        name = site.submit(text)
+        assert site.over(name).state == "finished"
+        check_labels(site, name, text)
+        for party in site.federation.roster:
+            until(lambda: not (site.kit(party) / "state" / "jobs" / name[:16]).exists(), "nothing of it is left")  # noqa: B023
+        sent: dict[str, int] = json.loads(jobs.result(site.loaded(), name))["bytes"]["sharing_sent"]
+        return sent
+
+    whole = run(JOB)
+    assert min(whole.values()) > 0
+    assert run(JOB.replace("k = 2", "k = [3, 2]").replace("starts = 1", "starts = 2")) == dict.fromkeys(whole, 0)
+    site.kill(second)  # and what it keeps is on its disk
+    site.start(second)
+    assert run(JOB.replace('"s"', '"t"')) == dict.fromkeys(whole, 0)
+    shared = [line for line in facts(site, first) if line["event"] == "rows shared"]
+    assert [line["same_as_before"] for line in shared] == [False, True, True]
+
+    (site.kit(third) / "policy.toml").write_text(RULE)
+    site.kill(third, signal.SIGTERM)
+    site.start(third)
+    sent = run(JOB)
+    assert sent[third] == whole[third]
+    assert not (site.kit(third) / "state" / "shares").exists()
+    kept = {path.name for path in (site.kit(first) / "state" / "shares").rglob("*.lasting")}
+    assert kept == {f"{second}.lasting"}, "of a site that keeps none, nobody else does"
+    site.parts = [PARTS[0] + 0.5, *PARTS[1:]]
+    site.write_rows(first, site.parts[0])
+    name = site.submit()
+    assert site.over(name).state == "finished"
+    wanted = submission.parse(JOB, "job.toml")
+    expected = pooled(site.federation.running(wanted.job, site.federation.roster, b""), site.parts)
+    np.testing.assert_array_equal(site.labels(name), expected.labels)

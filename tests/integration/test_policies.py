@@ -40,14 +40,14 @@ def renewed(site: Local, *options: str) -> Local:
     return dataclasses.replace(site, server_options=(*site.server_options, *options), processes={})
 
 
-def given_up(tmp_path: Path, **settings: Any) -> tuple[Local, helpers.Parts, str]:
+def given_up(tmp_path: Path, most: int = 5, **settings: Any) -> tuple[Local, helpers.Parts, str]:
     """A job that client-2 has ended by its policy; the reason."""
     site, parts = make(tmp_path, **settings)
-    rules(site, "client-2", "max_requests = 5\n")
+    rules(site, "client-2", f"max_requests = {most}\n")
     with local.running(site):
         codes = ends(site, "server", *CLIENTS)
     assert codes == dict.fromkeys(("server", *CLIENTS), 4)
-    return site, parts, "policy.toml: max_requests = 5, and this is request 6"
+    return site, parts, f"policy.toml: max_requests = {most}, and this is request {most + 1}"
 
 
 @pytest.mark.slow
@@ -76,7 +76,8 @@ def test_a_refusal_ends_the_job_on_all_sides_and_a_looser_policy_goes_on(tmp_pat
 @pytest.mark.slow
 def test_where_a_coin_was_shown_is_on_disk_when_the_job_is_broken_off(tmp_path: Path) -> None:
     """A coin that was shown serves in no other session: without the note, a restarted client would show it again."""
-    site, *_ = given_up(tmp_path, seed=None)
+    # Whatever the coins say, no random start is found again by the first request; k-means++ may well end with its fifth.
+    site, *_ = given_up(tmp_path, most=1, seed=None, seeding="random")
     notes = [(site.kit(client) / "state" / "revealed").read_bytes() for client in CLIENTS]
     assert {len(note) for note in notes} == {64}, "a seal and a session"
     assert len({note[32:] for note in notes}) == 1, "all were in one session"

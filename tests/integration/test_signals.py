@@ -228,7 +228,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signa
 
 DEMO_KEYS = {
     *("clients", "privacy", "segments", "responders", "lanes", "uploads", "membership", "relay", "rows", "features"),
-    *("rounds", "converged", "runs", "best_runs", "chosen_run"),
+    *("rounds", "converged", "runs", "best_runs", "chosen_run", "scale", "split", "holders"),
     *("identical_to_central", "inertia", "central_inertia", "cluster_sizes", "seconds", "bytes", "history", "accuracy"),
 }
 

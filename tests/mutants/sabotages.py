@@ -408,7 +408,7 @@ SABOTAGES = [
     Sabotage(
         "something leaves before what it follows from is on disk",
         "common/secfc/net/driver.py",
-        "await asyncio.to_thread(self._disk.put, effects.keep)",
+        "await asyncio.to_thread(self._write, effects)",
         "self._release(effects)",
         ("tests/unit/test_driver.py::test_what_is_kept_is_on_disk_before_anything_leaves",),
     ),
@@ -487,7 +487,7 @@ SABOTAGES = [
     ),
     Sabotage(
         "the server gathers an answer about the centres again and again",
-        "common/secfc/protocol/server/phases/rounds.py",
+        "common/secfc/protocol/server/phases/finished.py",
         "if self.job.index(sender) in self._centers.answered:",
         "if False:",
         (
@@ -691,5 +691,26 @@ SABOTAGES = [
         "if request.number > asked.number and asked.inertia:",
         "if False:",
         ("tests/unit/test_guard.py::test_nothing_is_asked_once_the_inertia_is_opened",),
+    ),
+    Sabotage(
+        "answers leave without a line in the audit file",
+        "common/secfc/net/driver.py",
+        "if effects.audit and self._ledger is not None:",
+        "if False:",
+        ("tests/unit/test_driver.py::test_the_audit_file_comes_before_what_it_tells_of",),
+    ),
+    Sabotage(
+        "an audit file that was written again from some line on is in order",
+        "common/secfc/protocol/audit.py",
+        'if fields["before"] != head.digest:',
+        "if False:",
+        ("tests/unit/test_audit.py::test_a_line_that_was_made_again_does_not_fit",),
+    ),
+    Sabotage(
+        "keys and nonce of one job serve the next one that uses its shares",
+        "secfc_client/shelf.py",
+        "store.finish(keep=True)",
+        "pass",
+        ("tests/unit/test_shelf.py::test_the_next_job_has_the_seed_and_what_may_last_and_nothing_else",),
     ),
 ]

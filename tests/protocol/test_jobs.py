@@ -9,10 +9,11 @@ from collections import Counter
 
 import pytest
 
+from secfc.agreement import job as jobs
 from secfc.agreement.submission import Submission
 from secfc.errors import InvalidInput, NoSuchJob, OutOfTurn, PeerError, WrongSender
 from secfc.pki import submitting
-from secfc.protocol.effects import Drop, Effects, Put, Tick
+from secfc.protocol.effects import Drop, Effects, Fact, Put, Tick
 from secfc.protocol.jobs import hub as hubs
 from secfc.protocol.jobs import node as nodes
 from secfc.protocol.jobs import record
@@ -289,6 +290,62 @@ def test_what_is_kept_stays_bounded(kits: Kits, start: float) -> None:
         made.handle(Submitted("analyst", job(kits, start, f"many{number}")), start)
     with pytest.raises(OutOfTurn, match="jobs are open"):
         made.handle(Submitted("analyst", job(kits, start, "one more")), start)
+
+
+def test_what_a_site_records_of_a_job(kits: Kits, start: float) -> None:
+    made, one = world(kits, start, a=PENDING), job(kits, start)
+    named, node = {"job": one.digest.hex()}, made.nodes["a"]
+    (offered,) = node.handle(Offered([Offer(one, False, None)]), start).audit
+    asked = offered.fields | {"expires": 0}
+    assert offered.event == "job offered"
+    assert asked == named | {
+        **{"submitter": "analyst", "token": "t", "dataset": "patients", "sites": [], "expires": 0},
+        **{"parameters": jobs.dumps(one.wanted.job), "verdict": "pending", "why": "no rule"},
+    }
+    assert node.handle(Offered([Offer(one, False, PENDING)]), start).audit == [], "once"
+    assert node.handle(Approved(one.digest, "nora"), start).audit == [Fact("job approved", named | {"by": "nora"})]
+    assert node.handle(Offered([Offer(one, True, None)]), start).audit == [Fact("job begins", named)]
+    over = Fact("job over", named | {"state": "finished", "why": ""})
+    assert node.handle(nodes.Ended(one.digest, State.FINISHED), start).audit == [over]
+    assert node.handle(nodes.Ended(one.digest, State.FINISHED), start).audit == []
+    for number in range(nodes.MOST_STRANGE + 5):
+        forged = dataclasses.replace(job(kits, start, f"u{number}"), signature=b"x")
+        for _ in range(2):
+            node.handle(Offered([Offer(forged, True, None)]), start)
+    assert len(node._strange) == nodes.MOST_STRANGE, "a server that makes up jobs does not fill the disk"
+
+
+def test_a_site_records_what_it_does_not_take_and_what_runs_out(kits: Kits, start: float) -> None:
+    made, one = world(kits, start, a=PENDING, b=Decision(Verdict.REFUSED, "no")), job(kits, start, hours=100.0)
+    forged = dataclasses.replace(one, signature=b"x")
+    (fact,) = made.nodes["a"].handle(Offered([Offer(forged, True, None)]), start).audit
+    assert (fact.event, fact.fields["job"]) == ("job not taken", one.digest.hex())
+    assert "the signature is not that of" in fact.fields["why"]
+    made.nodes["a"].handle(Offered([Offer(one, False, None)]), start)
+    (fact,) = made.nodes["a"].handle(Tick(), start + 72 * 3600 + 1).audit
+    assert (fact.event, fact.fields["state"]) == ("job over", "expired")
+    offered, over = made.nodes["b"].handle(Offered([Offer(one, False, None)]), start).audit
+    assert (offered.fields["verdict"], over.fields["state"], over.fields["why"]) == ("refused", "refused", "no")
+    made.nodes["c"].handle(Offered([Offer(one, False, None)]), start)
+    (fact,) = made.nodes["c"].handle(Offered([]), start).audit
+    assert fact.fields["why"] == "the server offers it no more"
+
+
+def test_what_the_server_records_of_a_job(kits: Kits, start: float) -> None:
+    made, one = world(kits, start), job(kits, start)
+    found = [*made.hub.handle(Submitted("analyst", one), start).audit]
+    assert made.hub.handle(Submitted("analyst", one), start).audit == [], "the token submits once"
+    for site in ROSTER:
+        found += made.hub.handle(Decided(site, one.digest, ALLOWED), start).audit
+    found += made.hub.handle(Cancelled("server", one.digest), start).audit
+    told = [(fact.event, fact.fields.get("site"), fact.fields.get("why")) for fact in found]
+    assert told == [
+        ("job submitted", None, None),
+        *(("site decided", site, "rule x") for site in ROSTER),
+        ("job begins", None, None),
+        ("job over", None, "cancelled by server"),
+    ]
+    assert {fact.fields["job"] for fact in found} == {one.digest.hex()}
 
 
 def test_names_of_jobs(kits: Kits, start: float) -> None:

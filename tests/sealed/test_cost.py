@@ -17,7 +17,7 @@ from secfc.kmeans.coins import Coins
 from secfc.kmeans.lloyd import Clustering
 from secfc.privacy.sealed import cost, rounds
 from secfc.privacy.sealed.messages import Kind as Sealed
-from secfc.privacy.sealed.questions import Seed
+from secfc.privacy.sealed.questions import Lloyd, Seed
 from secfc.protocol import parcels
 from secfc.protocol.client.inputs import Told
 from secfc.protocol.effects import Arrived
@@ -86,7 +86,7 @@ def job(clusters: int, privacy: int) -> tuple[plan.Plan, Counted]:
 def check(agreed: plan.Plan, made: Counted, number: int, expected: cost.Traffic) -> None:
     """What the parties said in a request is what was expected, byte for byte and message for message."""
     members = agreed.wishes.privacy + 1
-    assert cost.comparison_lanes(agreed.sealed(ROWS)) == 3
+    assert cost.comparison_lanes(agreed.sealed(ROWS), 1 << 16) == (3, 0)
     uploads = [made.sent[number, name, Kind.UPLOAD] for name in made.clients]
     assert uploads == [cost.upload_bytes(agreed.sealed(ROWS))] * agreed.responders
     answers = {name: made.sent[number, name, Kind.STEP] for name in made.clients}
@@ -117,6 +117,32 @@ def test_a_round_of_many_chunks(clusters: int, monkeypatch: pytest.MonkeyPatch) 
     agreed, made = job(clusters, 1)
     assert rounds.chunk_rows(clusters, asked=False) < ROWS
     check(agreed, made, 1, cost.first_round(agreed.sealed(ROWS)))
+
+
+@pytest.mark.parametrize("most", [1 << 16, 72])
+@pytest.mark.parametrize("trusted", [False, True])
+def test_rounds_with_shorter_comparisons_send_what_the_plan_says(
+    trusted: bool, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte for byte, if shortening leaves two lanes of three; of 36 or 24 rows a chunk."""
+    monkeypatch.setattr(rounds, "MOST_COMPARISONS", most)
+    values = np.random.default_rng(4).integers(-(1 << 14), 1 << 14, (60, 2))
+    terms = terms_for(values, 3, 2, "random")
+    labels = np.repeat(np.arange(3, dtype=np.int32), [19, 20, 21])
+    ones = np.ones(3, dtype=bool)
+    committee = Committee(values, terms)
+    found = committee.ask(Lloyd(labels, np.array([19, 20, 21]), (0, 1, 2), ones, np.full(60, trusted)))
+    assert found is not None
+    assert found.labels is not None
+    expected = cost.first_round(terms)
+    if trusted:
+        expected = cost.usual_round(terms, float((found.labels != labels).mean()))
+    sent = Counter[int]()
+    for sender, said in committee.record:
+        sent[sender] += len(said.message.data)
+    assert cost.comparison_lanes(terms, 1 << 16) == (2, 1)
+    assert sent[-1] == expected.dealt + expected.told
+    assert sent[0] + sent[1] == 2 * expected.answered + expected.single
 
 
 def test_the_plan_adds_up() -> None:
@@ -156,6 +182,24 @@ def test_a_seed_makes_everybody_say_what_is_counted(
         dealt = sum(sender == -1 for sender, _ in committee.record)
         assert dealt == expected.server_messages
         assert len(committee.record) - dealt == 2 * expected.member_messages + expected.single_messages
+
+
+def test_the_plan_counts_all_comparisons_of_seeding() -> None:
+    """Of every party, over all requests: what each of them takes alone is checked byte for byte above."""
+    agreed = plan.make(plan.Wishes(9, 2, 5, 4, 400, 8.0, 8, uploads="sealed", candidates=3))
+    terms = agreed.sealed(400)
+    asked = [Seed(0, (0,), (0, 0, 0)), *(Seed(number, (0, 1, 2), (0, 0, 0)) for number in (1, 2, 3))]
+    expected = sum((cost.of_seed(terms, one) for one in [*asked, Seed(4, (0, 1, 2), (), True)]), cost.Traffic())
+    found = costs.sealed(agreed)["seeding"]
+    assert found["server_sent"] == expected.dealt + expected.told
+    assert found["server_messages"] == expected.server_messages
+    assert found["client_sent"] == costs.of(agreed)["seeding_bytes_per_client"]
+    assert found["client_messages"] == 5
+    two = costs.sealed_runs(agreed, (5, 3))["seeding"]
+    three = costs.sealed(agreed.of_run(3))["seeding"]
+    assert two["client_messages"] == 5
+    assert two["member_messages"] == found["member_messages"] + three["member_messages"] - 3
+    assert "seeding" not in costs.sealed(plan.make(replace(agreed.wishes, seeding="random", candidates=None)))
 
 
 def test_the_plan_counts_what_seeding_takes() -> None:

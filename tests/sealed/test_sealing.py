@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from secfc.coding.field import Field
 from secfc.errors import Malformed
 from secfc.privacy.sealed.halves import _Conversation
 from secfc.privacy.sealed.messages import OF_MEMBERS, SERVER, Kind, Message, Said
 from secfc.privacy.sealed.steps import Digits
+from secfc.privacy.sealed.terms import Terms
 from secfc.protocol.parcels import Whole
 from secfc.protocol.rounds import sealing
 from secfc.protocol.rounds.sealed_client import _Answering
@@ -61,6 +63,30 @@ def test_seeds_are_asked_again_in_order_before_the_one_that_is_due() -> None:
 def test_seeds_that_no_honest_server_asks_for(asked: tuple[dict[str, Any], ...]) -> None:
     with pytest.raises(Malformed, match="asks something that cannot be"):
         questions(*asked)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"seed": float("inf"), "rows": (7,), "points": (5,), "finish": False},
+        {"seed": 0, "rows": (7,), "points": (float("inf"),), "finish": False},
+        {"changed": [float("inf")], "doubted": [], "separate": False},
+        {"changed": [10**30], "doubted": [], "separate": False},
+        {"changed": [0], "doubted": [float("inf")], "separate": False},
+    ],
+)
+def test_numbers_beyond_all_numbers_are_refused(asked: dict[str, Any]) -> None:
+    terms = Terms(Field.of(4), 20, 4, 100, 2)
+    with pytest.raises(Malformed, match="asks something that cannot be"):
+        Detail.from_bytes(Detail(1, (0, 1), (asked,)).to_bytes()).questions(LABELS, (0,), terms, 2)
+
+
+@pytest.mark.parametrize("where", ["epoch", "committee"])
+def test_a_detail_with_numbers_beyond_all_numbers_is_refused(where: str) -> None:
+    fields = {"epoch": b"1", "committee": b"0, 1"} | {where: b"1e999"}
+    data = b'{"epoch": %b, "committee": [%b], "asked": [{}], "agreed": false}' % (fields["epoch"], fields["committee"])
+    with pytest.raises(Malformed, match="does not say who compares what"):
+        Detail.from_bytes(data)
 
 
 def test_what_a_member_says_at_once_fits_what_the_server_takes() -> None:

@@ -33,7 +33,7 @@ from secfc.protocol.client.guard import Guard
 from secfc.protocol.client.inputs import Linked, Lost, Sent, Told, Unsent
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.site import Secrets, Site
-from secfc.protocol.effects import Drop, Effects, Load, Put, Send, Started, Tick, Work, Worked
+from secfc.protocol.effects import Drop, Effects, Fact, Load, Put, Send, Started, Tick, Work, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel, Whole, attempt_of, of_words, to_words
 from secfc.protocol.rounds import kind_of
@@ -60,6 +60,7 @@ class Process:
 
     name: str
     disk: dict[str, bytes] = field(default_factory=dict)
+    audit: list[Fact] = field(default_factory=list)  # on the disk too: what was recorded of this job
     secrets: Secrets | None = None  # on the disk too, as an object
     machine: Any = None
     life: int = 0  # counts its starts: what was meant for an earlier one is lost
@@ -241,6 +242,7 @@ class World:
         process.error = ended.error
         if isinstance(ended.error, NoSuchJob) or (ended.error is None and not ended.untold):
             process.disk = {key: value for key, value in process.disk.items() if key in _LASTING}
+            process.audit = []
             process.secrets = None
         if isinstance(ended.error, NoSuchJob):
             self._start(name)
@@ -275,7 +277,7 @@ class World:
             return
         for note in effects.note:
             self.notes.append((name, note.text))
-        if effects.keep or process.pending:
+        if effects.keep or effects.audit or process.pending:
             process.pending += 1
             process.kept_at = max(process.kept_at, self.now) + self.chance.uniform(0.001, 0.05)
             self.after(process.kept_at - self.now, partial(self._kept, process, process.life, effects, reply))
@@ -291,6 +293,7 @@ class World:
             self.kill(process.name, "its disk fails")
             reply(Unavailable(f"{process.name} cannot keep what it must"))
             return
+        process.audit += effects.audit
         for one in effects.keep:
             if self._crashes(process):
                 break  # a client keeps one file after the other; the server keeps all or nothing, and has lost them all
@@ -363,10 +366,13 @@ class World:
 
     @staticmethod
     def _check_given(process: Process, send: Send) -> None:
-        """Nothing of an answer leaves before it is on disk that the request was admitted, and what that gives away."""
+        """Nothing of an answer leaves before it is on disk that the request was admitted, and what that gives away; and
+        before it is in the audit file."""
         parcel = send.message
         if process.name != SERVER and isinstance(parcel, Parcel) and parcel.kind in (Kind.UPLOAD, Kind.STEP):
             assert attempt_of(parcel.name) <= admitted(process.disk), f"{process.name} answers what it has not noted"
+            noted = {(one.fields["request"], one.fields["attempt"]) for one in process.audit if "attempt" in one.fields}
+            assert attempt_of(parcel.name) in noted, f"{process.name} answers what is not in its audit file"
 
     def _work(self, process: Process, life: int, work: Work | Load) -> None:
         if process.life != life or not process.alive:

@@ -256,12 +256,12 @@ def test_every_service_is_contained(compose: dict[str, Any]) -> None:
 
 
 def test_settings_are_all_used_and_documented(compose: dict[str, Any]) -> None:
-    text, readme = (ROOT / "docker-compose.yml").read_text(), (ROOT / "README.md").read_text()
+    text, page = (ROOT / "docker-compose.yml").read_text(), (ROOT / "docs" / "operations.md").read_text()
     for line in (ROOT / ".env").read_text().splitlines():
         name = line.removeprefix("# ").partition("=")[0]
         if "=" in line and name.replace("_", "").isalnum() and name.isupper():
             assert f"${{{name}:-" in text or f"${{{name}-" in text, name
-            assert name.rstrip("0123456789") in readme, name
+            assert f"`{name.rstrip('0123456789')}" in page, name
 
 
 @pytest.mark.parametrize("party", PARTIES)

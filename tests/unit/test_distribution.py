@@ -13,6 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from secfc import __version__
+
 ROOT = Path(__file__).parents[2]
 PLACES = ("common", "secfc_client", "secfc_server", "experiments", "deploy", "docs", "tests", "proto", ".ci")
 TEXTS = (
@@ -113,3 +115,14 @@ def test_what_is_tested_is_what_the_image_has() -> None:
     image, dev = locked("image.txt"), locked("dev.txt")
     assert {name: dev[name] for name in image} == image
     assert {name: dev[name] for name in locked("build.txt")} == locked("build.txt")
+
+
+def test_the_changelog_has_a_section_for_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$", text, re.MULTILINE)[0] == __version__
+    assert text.index("## [Unreleased]") < text.index(f"## [{__version__}]")
+
+
+def test_supported_versions_include_this_one() -> None:
+    minor = __version__.rpartition(".")[0]
+    assert f"now {minor}," in (ROOT / "SECURITY.md").read_text(encoding="utf-8")

@@ -6,6 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from click import Context
+
+from experiments.__main__ import EXPERIMENTS
+from secfc_client.cli import group
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -46,3 +50,29 @@ def test_the_index_names_every_page() -> None:
 
 def test_readme_is_a_front_door() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
+
+
+def test_commands_that_are_named_exist() -> None:
+    """`make X` and `secfc X`, in README and docs/."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    known = set(group.list_commands(Context(group)))
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        code = "\n".join(
+            re.findall(r"^ *```\w*\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
+        )
+        assert set(re.findall(r"^ *make ([a-z-]+)", code, re.MULTILINE)) <= targets, page.name
+        assert set(re.findall(r"^ *secfc ([a-z]+)", code, re.MULTILINE)) <= known, page.name
+        experiments = set(re.findall(r"python -m experiments ([a-z]\w*)", code))
+        assert experiments <= set(EXPERIMENTS), page.name
+
+
+def test_the_readme_shows_all_its_pictures_at_a_size_that_loads() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)
+    assert len(pictures) == 2
+    for path in pictures:
+        picture = (ROOT / path).read_text(encoding="utf-8")
+        assert len(picture) < 100_000, path
+        assert "<script" not in picture, path
+        assert "href=" not in picture, path

@@ -13,7 +13,7 @@ import pytest
 from secfc.errors import ConfigError, JobFailed, OutOfTurn, StorageError, Unavailable
 from secfc.net.driver import Driver
 from secfc.protocol import messages
-from secfc.protocol.effects import Drop, Effects, Load, Put, Send, Work, Worked
+from secfc.protocol.effects import Drop, Effects, Fact, Load, Put, Send, Work, Worked
 
 LOG = logging.getLogger("secfc.test")
 
@@ -77,6 +77,42 @@ def test_what_is_kept_is_on_disk_before_anything_leaves() -> None:
         return scene.events
 
     assert asyncio.run(play()) == ["kept a", "sent a", "sent b"]
+
+
+class Ledger:
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
+        self.error: Exception | None = None
+
+    def append(self, facts: Sequence[Fact]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.events += [f"recorded {fact.event}" for fact in facts]
+
+
+def test_the_audit_file_comes_before_what_it_tells_of() -> None:
+    async def play() -> list[str]:
+        scene = Scene()
+        scene.driver = Driver(scene.machine, scene.disk, LOG, transmit=scene.transmit, ledger=Ledger(scene.events))
+        await scene.driver.take(effects("a", audit=[Fact("asked"), Fact("answered")]))
+        await scene.driver.take(effects("b", keep=False, audit=[Fact("over")]))
+        return scene.events
+
+    assert asyncio.run(play()) == ["recorded asked", "recorded answered", "kept a", "sent a", "recorded over", "sent b"]
+
+
+def test_what_cannot_be_recorded_does_not_happen() -> None:
+    async def play() -> Scene:
+        scene = Scene()
+        ledger = Ledger(scene.events)
+        scene.driver = Driver(scene.machine, scene.disk, LOG, transmit=scene.transmit, ledger=ledger)
+        ledger.error = StorageError("full")
+        with pytest.raises(Unavailable, match="cannot write what it must to its disk"):
+            await scene.driver.take(effects("a", keep=False, audit=[Fact("answered")]))
+        assert scene.driver.broken is ledger.error
+        return scene
+
+    assert asyncio.run(play()).events == []
 
 
 def test_effects_leave_in_the_order_of_their_inputs() -> None:

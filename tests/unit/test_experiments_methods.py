@@ -107,7 +107,7 @@ def test_a_cell_of_secfc_equals_central_lloyd() -> None:
 
 def test_a_cell_that_differs_from_central_lloyd_is_an_error() -> None:
     run = Run(small(), 7)
-    run.reference().labels[3] ^= 1
+    run.references()[0].labels[3] ^= 1
     with pytest.raises(JobFailed, match="differs from central Lloyd in 1 rows"):
         run.secfc(1)
 

@@ -9,12 +9,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from secfc.agreement.allowing import Allowing
 from secfc.agreement.policy import Policy
 from secfc.agreement.submission import Submission
-from secfc.errors import OutOfTurn
+from secfc.errors import ConfigError, InvalidInput, NoSuchJob, OutOfTurn
+from secfc.protocol.effects import Put
 from secfc.protocol.jobs.hub import Decided, Hub, Submitted
 from secfc.protocol.jobs.hub import Ended as JobEnded
 from secfc.protocol.jobs.node import Node, Offer, Offered
@@ -24,13 +26,15 @@ from secfc.web.deciding import Deciding
 from secfc.web.door import Door
 from secfc.web.page import MOST_BODY, Page
 from secfc.web.view import IDLE, MOST_JOBS
-from secfc_client import budget, describing
+from secfc_client import budget, data, describing, donejobs, report
 from secfc_client.budget import Account, Entry
+from secfc_client.commands.report import command as reporting
+from secfc_client.jobfiles import JobFiles
 from secfc_client.nodeview import NodeView
 from secfc_client.offering import Dataset, Offering
 from secfc_server.current import CurrentCoordinator
 from secfc_server.hubview import HubView
-from tests.jobs import NOW, Kits, signed, standing
+from tests.jobs import JOB, NOW, Kits, signed, standing
 from tests.unit.test_web import ROOT, asked, exchanged, status
 
 ALLOWED, PENDING = Decision(Verdict.ALLOWED, "rule x"), Decision(Verdict.PENDING, "no rule")
@@ -303,3 +307,60 @@ def test_the_token_is_fresh_at_every_start_and_in_no_log(tmp_path: Path, caplog:
     assert first not in said
     assert second not in said
     assert second not in repr(Deciding(Asked(), second))
+
+
+# --- reports ---------------------------------------------------------------------------------------------------------------
+
+
+def finished(kits: Kits, state: Path) -> Submission:
+    """A job that ended at b, whose rows are clustered 1, 0, none, 1."""
+    rows = "age,weight,cluster\n1,2,x\n3,4,x\n,6,x\n5,6,x\n"
+    job = signed(kits["analyst"], text=JOB + 'missing = "drop"\n', clock=NOW)
+    one = Record(job, 1, State.FINISHED, "", {"b": Decision(Verdict.ALLOWED, "approved by <b>Ada</b>")}, 1, 2)
+    (state / "jobs").mkdir()
+    JobFiles(state / "jobs").put([Put(f"job/{job.digest.hex()}", one.dump())])
+    (state / "rows.csv").write_text(rows)
+    table = data.of_job(state / "rows.csv", job.wanted.job, None, None)
+    out = state / "out" / job.id
+    out.mkdir(parents=True)
+    data.write(table, np.array([1, 0, 1], np.int32), out / "labels.csv", others={3: np.array([0, 0, 0], np.int32)})
+    return job
+
+
+def test_a_site_s_job_is_read_back_from_what_its_node_wrote(kits: Kits, tmp_path: Path) -> None:
+    job = finished(kits, tmp_path)
+    done = donejobs.find(kits["b"], tmp_path, tmp_path / "out", job.id[:6])
+    assert done.labels.tolist() == [1, 0, 1]
+    assert done.table.features.tolist() == [[1, 2], [3, 4], [5, 6]]
+    text = report.report(done.federation, "b", b"", done.table, done.labels, None, None, done.origin)
+    assert "&lt;b&gt;Ada&lt;/b&gt;" in text
+    assert "analyst, 2033-" in text
+    assert "every party, in federation.toml" not in text
+    assert job.digest.hex() in text
+
+
+def test_jobs_that_have_no_report(kits: Kits, tmp_path: Path) -> None:
+    job = finished(kits, tmp_path)
+    with pytest.raises(NoSuchJob):
+        donejobs.find(kits["b"], tmp_path, tmp_path / "out", "ffff")
+    with pytest.raises(ConfigError, match="--jobs"):
+        donejobs.find(kits["b"], tmp_path, tmp_path / "other", job.id)
+    labels = tmp_path / "out" / job.id / "labels.csv"
+    labels.write_text("".join(f"{line},x\n" for line in labels.read_text().splitlines()))
+    with pytest.raises(ConfigError, match="its last column"):
+        donejobs.find(kits["b"], tmp_path, tmp_path / "out", job.id)
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (("1234", "--data", "x.csv"), "leave out --data"),
+        (("--jobs", "x"), "--jobs is about a submitted job"),
+        ((), "name the one to report on"),
+    ],
+)
+def test_a_report_of_a_federation_that_stays_is_about_a_job(
+    call: tuple[str, ...], complaint: str, kits: Kits, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InvalidInput, match=complaint):
+        reporting.main([*call, "--kit", str(kits.folder / "b")], standalone_mode=False)

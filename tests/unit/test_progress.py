@@ -1,14 +1,21 @@
-"""What the server's log says of a job that does not move."""
+"""What the server's log says of a job that does not move, and the moving lines of server and client."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from secfc import local
+from secfc.outlook import rounds_left
+from secfc.protocol.client.snapshot import Snapshot as ClientSnapshot
+from secfc.protocol.messages import Phase
+from secfc_client.progress import Progress
 from secfc_server import result
-from secfc_server.progress import REMIND_SECONDS, Monitor, line, rounds_left
+from secfc_server.progress import REMIND_SECONDS, Monitor, line
 from tests.unit.test_coordinator import DEADLINES, Server
 
 
@@ -111,3 +118,33 @@ def test_the_moving_line_fits_80_columns_and_says_what_matters_first() -> None:
 )
 def test_how_many_rounds_are_left_is_guessed_from_how_fast_rows_settle(moved: list[int], left: int | None) -> None:
     assert rounds_left(moved) == left
+
+
+# --- a client's ------------------------------------------------------------------------------------------------------------
+
+
+def seen(phase: Phase, course: dict[int, int], missing: tuple[str, ...] = (), *, linked: bool = True) -> ClientSnapshot:
+    names = [f"hospital-with-a-long-name-{j}" for j in range(9)]
+    federation = local.describe(
+        9, k=3, starts=1, max_rows=100, features=4, bound=8.0, precision=8, privacy=1, uploads="masked"
+    )
+    guard = SimpleNamespace(text=lambda: "distance directions given away: 12 of 64; assignments given away: 9")
+    site: Any = SimpleNamespace(federation=federation, guard=guard, name=names[0])
+    return ClientSnapshot(site, phase, linked, missing, None, (), 0, None, None, 0, course, None)
+
+
+def test_a_client_s_line_says_round_rows_pace_and_how_long_it_still_takes() -> None:
+    shown = Progress()
+    seeding = 3
+    assert shown.line(seen(Phase.SHARING, {}, ("b", "c")), 0.0) == "sharing: waiting for b, c"
+    assert shown.line(seen(Phase.JOINING, {}, linked=False), 0.0).startswith("trying to reach the server at ")
+    assert shown.line(seen(Phase.ROUNDS, {1: 0}), 1.0).startswith(f"round 1, seeding 1 of {seeding}")
+    course = {1: 0, 2: 0, 3: 0}
+    for number, moved in ((4, 16), (5, 8), (6, 4)):
+        course[number] = moved
+        line = shown.line(seen(Phase.ROUNDS, course), float(2 * number))
+        assert len(line) <= 78
+    assert line.startswith("round 6, 4 rows changed cluster, 2.2 s each, about 7 s left")
+    assert shown.line(seen(Phase.ROUNDS, course, ("d",)), 12.5).endswith(", waiting for d")
+    many = tuple(f"hospital-{j}" for j in range(9))
+    assert "and 4 more" in shown.line(seen(Phase.ROUNDS, course, many), 13.0)

@@ -100,21 +100,18 @@ def test_a_job_of_another_time_is_refused(kits: Kits) -> None:
         job(kits, hours=721.0)
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (("starts = 1\n", 'starts = 1\nsplit = "columns"\n'), "columns are at different sites"),
-        (("starts = 1\n", f'kind = "assign"\nfrom = "{"0" * 32}"\n'), "assign rows to an earlier job's clusters"),
-    ],
-)
-def test_jobs_that_only_run_from_the_federations_file_are_refused(
-    kits: Kits, change: tuple[str, str], why: str
-) -> None:
-    text = JOB.replace(*change)
-    if "split" in text:
-        text = text.replace('["age", "weight"]', '{ age = { holder = "a" }, weight = { holder = "b" } }')
-    with pytest.raises(Malformed, match=why):
+def test_jobs_that_only_run_from_the_federations_file_are_refused(kits: Kits) -> None:
+    text = JOB.replace("starts = 1\n", 'starts = 1\nsplit = "columns"\n')
+    text = text.replace('["age", "weight"]', '{ age = { holder = "a" }, weight = { holder = "b" } }')
+    with pytest.raises(Malformed, match="columns are at different sites"):
         job(kits, text=text)
+
+
+def test_a_job_that_assigns_rows_may_be_submitted(kits: Kits) -> None:
+    one = job(kits, text=JOB.replace("starts = 1\n", f'kind = "assign"\nfrom = "{"0" * 32}"\n'))
+    for party in ("server", "a", "b", "c"):
+        submitting.verifier(kits[party])(one, NOW)
+    assert one.wanted.job.source == "0" * 32
 
 
 def test_a_revoked_submitter_is_refused(tmp_path: Path) -> None:

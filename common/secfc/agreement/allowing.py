@@ -17,7 +17,7 @@ from pathlib import Path
 from secfc.agreement import policy as policies
 from secfc.agreement import toml
 from secfc.agreement.federation import Federation
-from secfc.agreement.job import AUDIENCES
+from secfc.agreement.job import AUDIENCES, CLUSTER, KINDS
 from secfc.agreement.policy import Policy
 from secfc.agreement.submission import Submission
 from secfc.agreement.uploads import UPLOADS
@@ -27,7 +27,7 @@ ANY = "*"
 PENDING_HOURS = 72.0
 _KEYS = (
     *("name", "submitter", "dataset", "features", "uploads", "least_privacy", "k", "starts", "least_rows"),
-    *("least_rows_in_all", "max_directions", "max_assignments", "centers"),
+    *("least_rows_in_all", "max_directions", "max_assignments", "centers", "kinds"),
 )
 
 
@@ -48,6 +48,7 @@ class Rule:
     max_directions: int | None = None  # over all jobs on the same rows
     max_assignments: int | None = None
     centers: str = AUDIENCES[0]  # who may see them, at most
+    kinds: tuple[str, ...] = (CLUSTER,)  # rows of others' choice tell where clusters lie: only where the rule says so
 
     def complaints(self, job: Submission, federation: Federation) -> list[str]:
         """Why this rule does not allow a job; nothing is read for it but the job. `federation`: that runs the job."""
@@ -57,6 +58,7 @@ class Rule:
             ("submitter", job.submitter, self.submitter),
             ("dataset", job.wanted.dataset, self.dataset),
             ("uploads", federation.uploads, self.uploads),
+            ("kind", wanted.kind, self.kinds),
         ):
             if value not in allowed and ANY not in allowed:
                 found.append(f"{what} {value} is not among {', '.join(allowed)}")
@@ -128,6 +130,9 @@ def _rule(raw: dict[str, object], where: str, number: int) -> Rule:
     uploads = table.strings("uploads") if "uploads" in raw else UPLOADS
     if not uploads or not set(uploads) <= set(UPLOADS):
         table.fail("uploads", f"must list one or more of {', '.join(UPLOADS)}")
+    kinds = table.strings("kinds") if "kinds" in raw else (CLUSTER,)
+    if not kinds or not set(kinds) <= set(KINDS):
+        table.fail("kinds", f"must list one or more of {', '.join(KINDS)}")
     return Rule(
         name=table.words("name") if "name" in raw else f"number {number}",
         submitter=_named(table, "submitter"),
@@ -142,6 +147,7 @@ def _rule(raw: dict[str, object], where: str, number: int) -> Rule:
         max_directions=table.integer("max_directions", 0) if "max_directions" in raw else None,
         max_assignments=table.integer("max_assignments", 1) if "max_assignments" in raw else None,
         centers=table.choice("centers", AUDIENCES),
+        kinds=kinds,
     )
 
 

@@ -8,7 +8,7 @@ from secfc.agreement.plan import Plan
 from secfc.coding.field import Field, Layout
 from secfc.privacy import checking
 from secfc.privacy.identifiers import ID_BYTES
-from secfc.privacy.sealed.cost import Traffic, first_round, seeding_memory, upload_bytes, usual_round
+from secfc.privacy.sealed.cost import Traffic, first_round, seeding, seeding_memory, upload_bytes, usual_round
 from secfc.privacy.union import COLUMNS, TableShape, union_code
 
 CLIENT_BASE, SERVER_BASE = 290 << 20, 230 << 20  # of a process with next to no rows, measured on Linux x86-64
@@ -69,7 +69,8 @@ def of(plan: Plan, runs: Sequence[int] = (), holders: int = 0) -> dict[str, int]
 
 
 def sealed(plan: Plan) -> dict[str, dict[str, int]]:
-    """What a run's first sealed round, and one in which 5 % of the rows move, make the parties send and take.
+    """What a run's first sealed round, one in which 5 % of the rows move, and its seeding if that is k-means++ make the
+    parties send and take.
 
     Bytes of uploads and comparing for the largest job allowed, in clusters of m/k rows. Members take turns in being dealt
     to; theirs are the average.
@@ -77,29 +78,34 @@ def sealed(plan: Plan) -> dict[str, dict[str, int]]:
     terms = plan.sealed(plan.wishes.max_rows)
     upload = upload_bytes(terms)
     kinds = {"first_round": first_round(terms), "usual_round": usual_round(terms)}
-    return {name: _parties(plan, found, upload) for name, found in kinds.items()}
+    out = {name: _parties(plan, found, upload) for name, found in kinds.items()}
+    if plan.wishes.seeding != "random":
+        seeds = seeding(terms, plan.candidates)
+        out["seeding"] = _parties(plan, seeds, _seeding_bytes(plan), plan.wishes.clusters)
+    return out
 
 
 def sealed_runs(plan: Plan, runs: Sequence[int] = ()) -> dict[str, dict[str, int]]:
-    """The same of all runs side by side; uploads of all travel as one message."""
+    """The same of all runs side by side; uploads of all to one request travel as one message."""
     each = [sealed(plan.of_run(k)) for k in runs or (plan.wishes.clusters,)]
     total = {name: {what: sum(one[name][what] for one in each) for what in found} for name, found in each[0].items()}
-    for found in total.values():
-        found["client_messages"] = 1
-        found["member_messages"] -= len(each) - 1
+    for name, found in total.items():
+        requests = max(one[name]["client_messages"] for one in each)
+        found["member_messages"] -= found["client_messages"] - requests
+        found["client_messages"] = requests
     return total
 
 
-def _parties(plan: Plan, found: Traffic, upload: int) -> dict[str, int]:
+def _parties(plan: Plan, found: Traffic, upload: int, requests: int = 1) -> dict[str, int]:
     members = plan.wishes.privacy + 1
     answers = members * found.answered + found.single
     said = members * found.member_messages + found.single_messages
     return {
         "member_sent": upload + -(-answers // members),
         "member_received": -(-(found.dealt + found.told) // members),
-        "member_messages": 2 + -(-said // members),  # with the upload, and that it is through
+        "member_messages": 2 * requests + -(-said // members),  # with the upload, and that it is through
         "client_sent": upload,
-        "client_messages": 1,
+        "client_messages": requests,
         "server_sent": found.dealt + found.told,
         "server_received": plan.responders * upload + answers,
         "server_messages": found.server_messages,

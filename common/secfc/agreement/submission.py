@@ -221,10 +221,6 @@ def check(one: Submission, federation: Federation, clock: float) -> None:
         raise Malformed("the job names sites that are not in the federation, or not in its order")
     if one.wanted.job.holders:
         raise Malformed("jobs whose columns are at different sites cannot be submitted; run them with a [job] table")
-    if one.wanted.job.kind == jobs.ASSIGN:
-        raise Malformed(
-            "jobs that assign rows to an earlier job's clusters cannot be submitted; run them with a [job] table"
-        )
 
 
 def _canonical(fields: dict[str, Any]) -> bytes:

@@ -98,18 +98,28 @@ def _digits(work: Any, lane: Any, n: Any, p: Any, inverses: Any, target: Any, od
 
 @compiled(
     "void(uint32[:, :, ::1], int32[::1], int32[::1], int32[::1], float64[:, :, ::1], float64[:, :, ::1],"
-    " float64[::1], float64[:, ::1], uint32[:, ::1], uint8[::1])"
+    " float64[:, :, ::1], float64[::1], float64[:, ::1], uint32[:, ::1], uint8[::1])"
 )
 def pair_digits(
-    values: Any, rows: Any, one: Any, two: Any, left: Any, right: Any, primes: Any, inverses: Any, out: Any, parity: Any
+    values: Any,
+    rows: Any,
+    one: Any,
+    two: Any,
+    left: Any,
+    right: Any,
+    less: Any,
+    primes: Any,
+    inverses: Any,
+    out: Any,
+    parity: Any,
 ) -> None:
-    """Mixed-radix digits and parity of 2·(left[a, b]·v_b − right[a, b]·v_a) for rows i, a = one, b = two.
+    """Mixed-radix digits and parity of 2·(left[a, b]·v_b − right[a, b]·v_a − less[a, b]) for rows i, a = one, b = two.
 
     values (rows, k, L) are residues in [0, p); the coefficients of pair (a, b) likewise; inverses balanced (Field.garner).
     Where a comparison's values lie is computed once for all lanes, and unsigned, so that no index may be negative.
     """
     lanes, clusters, width = out.shape[0], values.shape[1], values.shape[2]
-    flat, lefts, rights = flattened(values), flattened(left), flattened(right)
+    flat, lefts, rights, lesses = flattened(values), flattened(left), flattened(right), flattened(less)
     work = room((lanes, TILE), np.float64)
     at_a, at_b, at_pair = room((TILE,), np.uint32), room((TILE,), np.uint32), room((TILE,), np.uint32)
     for first in range(0, rows.shape[0], TILE):
@@ -125,7 +135,7 @@ def pair_digits(
             mine, offset = work[lane, :n], np.uint64(lane)
             for c in range(n):
                 q = np.uint64(at_pair[c]) + offset
-                x = np.float64(np.int32(flat[np.uint64(at_b[c]) + offset])) * lefts[q]
+                x = np.float64(np.int32(flat[np.uint64(at_b[c]) + offset])) * lefts[q] - lesses[q]
                 mine[c] = x - np.float64(np.int32(flat[np.uint64(at_a[c]) + offset])) * rights[q]
             _digits(work, lane, n, primes[lane], inverses, out[lane, first : first + n], odd)
 
@@ -188,10 +198,12 @@ def select_shares(values: Any, blinds: Any, dealt: Any, pad: Any, out: Any, prim
 
 @compiled(
     "void(uint32[:, :, ::1], int32[::1], int32[:, ::1], int32[:, ::1], float64[:, :, ::1], float64[:, :, ::1],"
-    " float64[::1], uint32[:, :, ::1])"
+    " float64[:, :, ::1], float64[::1], uint32[:, :, ::1])"
 )
-def cross_forms(values: Any, rows: Any, one: Any, two: Any, left: Any, right: Any, primes: Any, out: Any) -> None:
-    """out[n, (x, y), lane] <- left·v_b − right·v_a in [0, p) for a = one[n, x], b = two[n, y]; -1 is no cluster: 0."""
+def cross_forms(
+    values: Any, rows: Any, one: Any, two: Any, left: Any, right: Any, less: Any, primes: Any, out: Any
+) -> None:
+    """out[n, (x, y), lane] <- left·v_b − right·v_a − less in [0, p) for a = one[n, x], b = two[n, y]; -1 is no cluster: 0."""
     width, lanes = one.shape[1], out.shape[2]
     for n in range(rows.shape[0]):
         i = rows[n]
@@ -206,7 +218,7 @@ def cross_forms(values: Any, rows: Any, one: Any, two: Any, left: Any, right: An
                         continue
                     p = primes[lane]
                     e = np.float64(values[i, b, lane]) * left[a, b, lane]
-                    e -= np.float64(values[i, a, lane]) * right[a, b, lane]
+                    e -= np.float64(values[i, a, lane]) * right[a, b, lane] + less[a, b, lane]
                     target[lane] = np.uint32(np.int32(_positive(e, p, 1.0 / p)))
 
 

@@ -162,7 +162,7 @@ def _cost(made: Plan, runs: Sequence[int], holders: int) -> Table:
     return table
 
 
-_ROUNDS = {"first_round": "first round", "usual_round": "5 % of rows move"}
+_ROUNDS = {"first_round": "first round", "usual_round": "5 % of rows move", "seeding": "seeding (all requests)"}
 
 
 def _guards(made: Plan) -> Table:

@@ -1,4 +1,4 @@
-"""Carries out what a machine wants done, in one order: keep, then send, then work. The same for server and client.
+"""Carries out what a machine wants done, in one order: audit, keep, send, work. The same for server and client.
 
 Inputs are handled as they come; effects are carried out in the order of the inputs, and nothing of an input's effects leaves
 before they, and those of every input before it, are kept. If something cannot be kept, nothing leaves any more, and the
@@ -17,7 +17,7 @@ from secfc import limits
 from secfc.coding.blocks import Packed
 from secfc.errors import ConfigError, JobFailed, SecfcError, StorageError, Unavailable
 from secfc.logs import say
-from secfc.protocol.effects import Drop, Effects, Load, Put, Send, Tick, Work, Worked
+from secfc.protocol.effects import Drop, Effects, Fact, Load, Put, Send, Tick, Work, Worked
 
 TICK_SECONDS = 0.1
 
@@ -36,9 +36,15 @@ class Disk(Protocol):
     def get(self, key: str) -> bytes | Packed | None: ...
 
 
+class Ledger(Protocol):
+    """An audit file. What is appended is on disk when `append` returns."""
+
+    def append(self, facts: Sequence[Fact]) -> None: ...
+
+
 class Driver:
-    """One machine, its disk and its threads. `transmit` sends a message; `look` is called after every change; `clock` is the
-    machine's time."""
+    """One machine, its disk, its audit file and its threads. `transmit` sends a message; `look` is called after every change;
+    `clock` is the machine's time."""
 
     def __init__(
         self,
@@ -46,12 +52,13 @@ class Driver:
         disk: Disk,
         log: logging.Logger,
         *,
+        ledger: Ledger | None = None,
         transmit: Callable[[Send], None] = lambda _: None,
         look: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.now = clock
-        self._machine, self._disk, self._log = machine, disk, log
+        self._machine, self._disk, self._log, self._ledger = machine, disk, log, ledger
         self._transmit, self._look = transmit, look
         self._tasks: set[asyncio.Task[Any]] = set()
         self._order = asyncio.Lock()  # held while something is being kept
@@ -64,7 +71,7 @@ class Driver:
         if self.broken is not None:
             raise Unavailable("it cannot write what it must to its disk, and is stopping; its log says why")
         effects = self._machine.handle(given, self.now())
-        if effects.keep or self._unkept:
+        if effects.keep or self._unkept or (effects.audit and self._ledger is not None):
             self._unkept += 1  # at once: the task begins later, and nothing may overtake it
             self._idle.clear()
             await asyncio.shield(self.spawn(self._in_order(effects)))  # whoever waits may go away; the effects may not
@@ -75,9 +82,9 @@ class Driver:
 
     async def _in_order(self, effects: Effects) -> None:
         async with self._order:
-            if self.broken is None and effects.keep:
+            if self.broken is None and (effects.keep or effects.audit):
                 try:
-                    await asyncio.to_thread(self._disk.put, effects.keep)
+                    await asyncio.to_thread(self._write, effects)
                 except (ConfigError, StorageError) as error:
                     self.broken = error
                 except (OSError, MemoryError) as error:
@@ -90,6 +97,13 @@ class Driver:
         if self.broken is not None:
             self._look()
             raise Unavailable("it cannot write what it must to its disk, and is stopping; its log says why")
+
+    def _write(self, effects: Effects) -> None:
+        """The audit file first: after a crash between the two it may tell of what was not kept, never lack what was."""
+        if effects.audit and self._ledger is not None:
+            self._ledger.append(effects.audit)
+        if effects.keep:
+            self._disk.put(effects.keep)
 
     async def settled(self) -> bool:
         """Wait until all that was handled is kept: until then nobody may be shown where the machine stands. False if it

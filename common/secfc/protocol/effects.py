@@ -3,6 +3,7 @@
 A machine has `handle(input, now) -> Effects`. It reads no clock, socket, file or random source of its own and never calls
 back. A driver carries effects out in this order, input by input:
 
+    audit  lines of the audit file, on disk before what they tell of is kept or leaves
     keep   on disk, all of it at once, before anything that follows leaves or is shown to anybody
     send   messages to other parties; the link tries until they are taken
     work   heavy computing, on a thread; its result comes back as the input `Worked`
@@ -86,6 +87,14 @@ class Note:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Fact:
+    """A line of the audit file: what was asked, decided or given away. Fields are plain values, for JSON."""
+
+    event: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
 @dataclass
 class Effects:
     """What is to be done after one input."""
@@ -94,6 +103,7 @@ class Effects:
     send: list[Send] = field(default_factory=list)
     work: list[Work | Load] = field(default_factory=list)
     note: list[Note] = field(default_factory=list)
+    audit: list[Fact] = field(default_factory=list)
     refusal: SecfcError | None = None
 
     def put(self, key: str, value: Value = b"") -> None:
@@ -101,6 +111,9 @@ class Effects:
 
     def say(self, text: str, *, level: int = logging.INFO, **fields: Any) -> None:
         self.note.append(Note(text, level, fields))
+
+    def record(self, event: str, **fields: Any) -> None:
+        self.audit.append(Fact(event, fields))
 
 
 # --- inputs that both sides know -------------------------------------------------------------------------------------

@@ -25,16 +25,21 @@ Result = Mapping[str, Any]
 
 def load(path: Path, digest: str | None = None) -> Result:
     """A server's result.json; with `digest`, of that federation. Raises ConfigError for anything else."""
+    return read(textfile.read_small_file(path, _LARGEST), str(path), digest)
+
+
+def read(content: bytes, where: str, digest: str | None = None) -> Result:
+    """The same of its content; `where` names it in errors."""
     try:
-        found = json.loads(textfile.read_small_file(path, _LARGEST))
+        found = json.loads(content)
         state, named = found["state"], found["federation_digest"]
         sections(Document("trial"), found)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError):
-        raise ConfigError(f"{path}: not a result.json that secfc-server has written") from None
+        raise ConfigError(f"{where}: not a result.json that secfc-server has written") from None
     if state != "finished":
-        raise ConfigError(f"{path}: the job is {str(state)[:40]!a}; only finished jobs have a report")
+        raise ConfigError(f"{where}: the job is {str(state)[:40]!a}; only finished jobs have a report")
     if digest is not None and named != digest:
-        raise ConfigError(f"{path}: the result of another federation or job than the kit's")
+        raise ConfigError(f"{where}: the result of another federation or job than the kit's")
     return found if isinstance(found, dict) else {}
 
 

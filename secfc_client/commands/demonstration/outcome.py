@@ -14,6 +14,7 @@ from secfc import local
 from secfc.agreement import plan
 from secfc.agreement.uploads import SEES
 from secfc.commands.plan import size
+from secfc.commands.runstable import runs_table
 from secfc.kmeans import central, fixedpoint, standard
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.standard import Spread
@@ -21,11 +22,6 @@ from secfc.privacy.centers import Centers, large_enough, rows_of_others
 from secfc.protocol.rounds import kind_of
 from secfc_client.commands.demonstration.rows import Rows
 
-INDICES = {
-    "silhouette": "silhouette",
-    "calinski_harabasz": "Calinski–\nHarabasz",
-    "davies_bouldin": "Davies–\nBouldin",
-}
 _RELAYED = "through the server, end-to-end encrypted; no client listens on any port"
 
 
@@ -177,20 +173,3 @@ def _who_has_what(outcome: dict[str, Any]) -> tuple[str, str]:
         return "columns", f"split over {len(outcome['holders'])} clients, which have the same rows"
     hidden = outcome["membership"] == "private"
     return "whose rows are whose", "hidden from the server and any t clients" if hidden else "known to all"
-
-
-def runs_table(outcome: dict[str, Any]) -> Table:
-    """The best run of every k, with what helps to choose among them where the server knows it."""
-    table = Table(title="The best run of every k (* was taken)", title_justify="left")
-    best = [outcome["runs"][number] for number in outcome["best_runs"]]
-    known = [name for name in INDICES if any(run["indices"][name] is not None for run in best)]
-    for name in ("k", "inertia", "rounds", "start", *(INDICES[name] for name in known)):
-        table.add_column(name, justify="right")
-    for number in outcome["best_runs"]:
-        run = outcome["runs"][number]
-        starts = sum(other["k"] == run["k"] for other in outcome["runs"])
-        k = f"*{run['k']}" if number == outcome["chosen_run"] else str(run["k"])
-        values = [run["indices"][name] for name in known]
-        shown = ["–" if value is None else f"{value:.4g}" for value in values]
-        table.add_row(k, f"{run['inertia']:.6g}", str(run["rounds"]), f"{run['start'] + 1} of {starts}", *shown)
-    return table

@@ -13,13 +13,17 @@ from functools import partial
 from itertools import pairwise
 from math import isqrt
 
+import numpy as np
+
 from secfc.coding.field import Field, Layout
 from secfc.privacy.sealed import rounds, sides
 from secfc.privacy.sealed.halves import WINDOW
 from secfc.privacy.sealed.nearest import groups
 from secfc.privacy.sealed.questions import Asked, Lloyd, Seed
-from secfc.privacy.sealed.rounds import chunk_rows
-from secfc.privacy.sealed.terms import Terms
+from secfc.privacy.sealed.remainders import shortened
+from secfc.privacy.sealed.rounds import chunk_rows, worth
+from secfc.privacy.sealed.seeding import part_rows
+from secfc.privacy.sealed.terms import Terms, lanes_of_product
 
 MOVED = 0.05  # of the rows: what `usual_round` takes for granted
 
@@ -46,7 +50,8 @@ class Traffic:
 @dataclass(frozen=True)
 class Load:
     """What is compared in a chunk of `rows`, in `lanes` lanes: stage 1 asks `asked` rows, each with `rivals` clusters; stage
-    2 finds the nearest of `candidates` clusters for `placed` rows."""
+    2 finds the nearest of `candidates` clusters for `placed` rows. Before, remainders of so many `pairs` are found, compared
+    in `short` lanes."""
 
     rows: int
     asked: int
@@ -54,11 +59,13 @@ class Load:
     placed: int
     candidates: int
     lanes: int
+    pairs: int = 0
+    short: int = 0
 
 
 def of_chunk(terms: Terms, load: Load) -> Traffic:
     """What one chunk makes everybody say."""
-    total = Traffic()
+    total = _remainders(terms, load) if load.pairs else Traffic()
     if load.asked and load.rivals:
         pairs = load.asked * load.rivals
         total += _compared(terms, pairs, load.lanes) + _counted(pairs, load.asked)
@@ -66,6 +73,12 @@ def of_chunk(terms: Terms, load: Load) -> Traffic:
     if load.placed and load.candidates > 1:
         total += _nearest(terms, load)
     return total
+
+
+def _remainders(terms: Terms, load: Load) -> Traffic:
+    ring = terms.leading(load.lanes)
+    selected = _selected(ring, load.pairs) + _selected(ring, 2 * load.pairs)
+    return selected + _compared(terms, 2 * load.pairs, load.short)
 
 
 def _nearest(terms: Terms, load: Load) -> Traffic:
@@ -95,10 +108,15 @@ def _told(terms: Terms, size: int) -> Traffic:
     return Traffic(told=size * terms.members, server_messages=terms.members)
 
 
-def comparison_lanes(terms: Terms) -> int:
-    """Lanes of a comparison of two clusters of m/k rows without a common factor."""
+def comparison_lanes(terms: Terms, compared: int) -> tuple[int, int]:
+    """Lanes of a comparison of two clusters of m/k rows without a common factor, in a chunk of so many; if it is shortened,
+    also those in which remainders are compared, else 0."""
     share = max(terms.rows // terms.clusters, 1)
-    return terms.field.lanes_for(2 * share**4 * terms.unit)
+    multiple = np.array([share**2])
+    _, narrow, fits = shortened(terms, multiple, np.array([terms.column_lanes(share)]))
+    if fits[0] and worth(compared, terms.clusters):
+        return int(narrow[0]), int(lanes_of_product(terms, multiple, 8)[0])
+    return terms.field.lanes_for(2 * share**4 * terms.unit), 0
 
 
 def upload_bytes(terms: Terms) -> int:
@@ -119,14 +137,16 @@ def usual_round(terms: Terms, moved: float = MOVED) -> Traffic:
 
 
 def _whole(terms: Terms, asked: float, placed: float, candidates: int) -> Traffic:
-    step, lanes = min(chunk_rows(terms.clusters, asked > 0.5), terms.rows), comparison_lanes(terms)
+    step, others = min(chunk_rows(terms.clusters, asked > 0.5), terms.rows), terms.clusters - 1
     full, rest = divmod(terms.rows, step)
 
     def chunk(rows: int) -> Traffic:
-        load = Load(rows, round(asked * rows), terms.clusters - 1, round(placed * rows), candidates, lanes)
+        lanes, short = comparison_lanes(terms, rows * others)
+        pairs = terms.clusters * others // 2 if short else 0
+        load = Load(rows, round(asked * rows), others, round(placed * rows), candidates, lanes, pairs, short)
         return of_chunk(terms, load)
 
-    return chunk(step) * full + chunk(rest)
+    return chunk(step) * full + (chunk(rest) if rest else Traffic())
 
 
 # --- seeding -----------------------------------------------------------------------------------------------------------
@@ -144,6 +164,16 @@ def of_seed(terms: Terms, question: Seed, parts: int | None = None) -> Traffic:
     return total + Traffic(single=opened, single_messages=int(finish))
 
 
+def seeding(terms: Terms, candidates: int) -> Traffic:
+    """All requests of k-means++ with so many candidates per seed, all of them distinct."""
+    total = Traffic()
+    for number in range(terms.clusters):
+        rows, ends = candidates if number else 1, number == terms.clusters - 1
+        points = () if ends else (0,) * candidates
+        total += of_seed(terms, Seed(number, tuple(range(rows)), points, ends))
+    return total
+
+
 def _folded(terms: Terms, candidates: int, parts: int | None) -> Traffic:
     """Every row against every candidate, the totals, and the index of the nearest seed."""
     ring, short = terms.leading(terms.seed_lanes()), terms.field.lanes_for(2 * terms.unit)
@@ -151,7 +181,7 @@ def _folded(terms: Terms, candidates: int, parts: int | None) -> Traffic:
     def compared(rows: int) -> Traffic:
         return _compared(terms, rows * candidates, short) + _selected(ring, rows * candidates)
 
-    total = _in_parts(terms.rows, max(rounds.MOST_COMPARISONS // candidates, 1), parts, compared)
+    total = _in_parts(terms.rows, part_rows(candidates), parts, compared)
     if candidates > 1:
         wide, duels = terms.field.lanes_for(2 * terms.rows * terms.unit), candidates * (candidates - 1) // 2
         total += _compared(terms, duels, wide) + _counted(duels, candidates) + _told(terms, 1)
@@ -170,16 +200,19 @@ def _selected(ring: Field, count: int) -> Traffic:
 
 
 def seeding_memory(terms: Terms, candidates: int) -> tuple[int, int]:
-    """Bytes that a question about a seed takes at a member and at the server, at most: columns of the candidates, their
-    tentative D² twice, running sums, and what is said (a member can say all of it before the server reads any)."""
+    """Bytes that a question about a seed takes at a member and at the server, at most: D² and the indices before and after,
+    the part that is compared, bits, and what is said (a member can say all of it before the server reads any); at the
+    server besides the columns of the candidates, and their tentative D²."""
     if terms.clusters == 1:
         return 0, 0
     question = Seed(1, tuple(range(candidates)), (0,) * candidates)
     said, dealt = of_seed(terms, question), of_seed(terms, question, 1).dealt
-    values = 4 * candidates * terms.rows * (terms.field.lanes + 2 * terms.seed_lanes()) + 4 * candidates * terms.rows
-    sums = 24 * terms.rows * terms.seed_lanes()
+    lanes, pairs = terms.seed_lanes(), candidates * terms.rows
+    part = min(candidates * part_rows(candidates), pairs)
+    state = 8 * terms.rows * (lanes + 1) + pairs + 4 * part * (terms.field.lanes + 6 * lanes)
     answered = said.answered + said.single
-    return values + sums + 2 * answered + dealt, values + sums + terms.members * answered + 2 * dealt
+    columns = 4 * pairs * (terms.field.lanes + lanes)
+    return state + 2 * answered + dealt, state + columns + terms.members * answered + 2 * dealt
 
 
 # --- what may wait at a receiver ---------------------------------------------------------------------------------------
@@ -225,7 +258,8 @@ def _largest(terms: Terms, question: Asked) -> tuple[Traffic, int]:
         return Traffic(single=sides.packed_size(terms.field, 1), single_messages=1), 1
     live, chunks = int((question.sizes > 0).sum()), question.round(terms).chunks()
     rows = max(end - first for first, end in chunks)
-    loads = [Load(rows, rows, live - 1, rows, width, lanes) for width in range(live + 1)]
+    pairs = live * (live - 1) // 2
+    loads = [Load(rows, rows, live - 1, rows, width, lanes, pairs, lanes) for width in range(live + 1)]
     found = [of_chunk(terms, load) for load in loads]
     most = Traffic(*(max(getattr(one, name) for one in found) for name in Traffic.__dataclass_fields__))
     if question.separate:

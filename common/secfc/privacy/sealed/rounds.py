@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from secfc.errors import Malformed
 from secfc.kmeans.distances import UNASSIGNED, Labels
-from secfc.privacy.sealed import nearest, sides, steps
+from secfc.privacy.sealed import nearest, remainders, sides, steps
 from secfc.privacy.sealed.messages import Talk, octets
 from secfc.privacy.sealed.nearest import Bools, contests
+from secfc.privacy.sealed.remainders import Reduction
 from secfc.privacy.sealed.sides import Side, Values
 from secfc.privacy.sealed.steps import Duels, Index
 from secfc.privacy.sealed.terms import Pairs, Terms
@@ -46,6 +47,18 @@ class Round:
     @cached_property
     def pairs(self) -> Pairs:
         return Pairs(self.terms, self.sizes)
+
+    @cached_property
+    def reduction(self) -> Reduction | None:
+        """How their comparisons can be shortened."""
+        return Reduction.of(self.terms, self.sizes, self.pairs)
+
+    def worth(self, first: int, end: int, rivals: Bools) -> bool:
+        """Whether a chunk, whose stage 1 compares these, has enough comparisons to shorten them. Rows that stage 1 does not
+        ask count as if it compared them with all."""
+        live = int(self.live.sum())
+        unasked = np.count_nonzero(~self.labelled(first, end))
+        return worth(int(np.count_nonzero(rivals) + unasked * (live - 1)), live)
 
     @cached_property
     def strict(self) -> Pairs:
@@ -90,20 +103,27 @@ def chunk_rows(live: int, asked: bool) -> int:
     return max(MOST_COMPARISONS // most // ROW_GROUP, 1) * ROW_GROUP
 
 
+def worth(compared: int, live: int) -> bool:
+    """Whether so many comparisons of a chunk are enough to shorten them."""
+    return compared >= remainders.WORTH * (live * (live - 1) // 2)
+
+
 def lloyd(side: Side, asked: Round, first: int, own: Values) -> Talk[Labels | None]:
     """The nearest live cluster of every row of a chunk, for the server; None at a member."""
     end = first + len(own)
-    rivals = asked.rivals(first, end)
+    rivals, pairs = asked.rivals(first, end), asked.pairs
+    if asked.worth(first, end, rivals) and asked.reduction is not None:
+        pairs = yield from remainders.shorten(side, asked.reduction, own[0])
     moved = np.zeros(len(own), dtype=np.bool_)
     if rivals.any():
-        stay = yield from _stage_1(side, asked, first, own, rivals)
+        stay = yield from _stage_1(side, asked.labels[first:end], pairs, own, rivals)
         told = None if stay is None else sides.pack_bits(~stay)
         moved = sides.unpack_bits((yield from side.tell(told, -(-len(own) // 8))), len(own))
         if (moved & ~rivals.any(axis=1)).any():
             raise Malformed("a row is said to move that was compared with nothing")
     rows = np.flatnonzero(moved | ~asked.labelled(first, end)).astype(np.int32)
     asked_rows = contests(rows, asked.targets(rows, first))
-    found = yield from nearest.nearest(side, asked.pairs, own, asked_rows)
+    found = yield from nearest.nearest(side, pairs, own, asked_rows)
     if found is None:
         return None
     labels = asked.labels[first:end].copy()
@@ -112,11 +132,9 @@ def lloyd(side: Side, asked: Round, first: int, own: Values) -> Talk[Labels | No
     return labels
 
 
-def _stage_1(side: Side, asked: Round, first: int, own: Values, rivals: Bools) -> Talk[Bools | None]:
+def _stage_1(side: Side, labels: Labels, pairs: Pairs, own: Values, rivals: Bools) -> Talk[Bools | None]:
     """Whether each row stays: the number of rivals that beat its own cluster is 0."""
-    parts, tests = steps.own_against(rivals, asked.labels[first : first + len(own)]).digits(
-        side.terms, asked.pairs, own
-    )
+    parts, tests = steps.own_against(rivals, labels).digits(side.terms, pairs, own)
     zeros = yield from side.zero((yield from side.compare(parts)), tests)
     if zeros is None:
         return None

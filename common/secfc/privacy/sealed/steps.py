@@ -83,7 +83,8 @@ class Duels:
         count = some.shape[1]
         out, parity = np.empty((lanes, count), dtype=np.uint32), np.empty(count, dtype=np.uint8)
         primes, inverses = terms.field.prime_floats, terms.field.garner
-        kernels.pair_digits(values, some[0], some[1], some[2], pairs.left, pairs.right, primes, inverses, out, parity)
+        tables = pairs.left, pairs.right, pairs.less
+        kernels.pair_digits(values, some[0], some[1], some[2], *tables, primes, inverses, out, parity)
         return Digits(out, parity)
 
 
@@ -217,7 +218,8 @@ class Crossings:
     def forms(self, field: Field, pairs: Pairs, values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
         """(N, w², l): this party's E of all pairs of candidates."""
         out = np.empty((len(self.rows), self.one.shape[1] ** 2, field.lanes), dtype=np.uint32)
-        kernels.cross_forms(values, self.rows, self.one, self.two, pairs.left, pairs.right, field.prime_floats, out)
+        tables = pairs.left, pairs.right, pairs.less
+        kernels.cross_forms(values, self.rows, self.one, self.two, *tables, field.prime_floats, out)
         return out
 
 

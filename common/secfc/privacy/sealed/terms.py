@@ -152,7 +152,10 @@ def _check_counts(w: Wanted) -> None:
 
 
 class Pairs:
-    """Public tables of the comparisons of clusters: E = (s_a/g)²·v_b − factor·(s_b/g)²·v_a, and the lanes it needs."""
+    """Public tables of the comparisons of clusters: E = (s_a/g)²·v_b − factor·(s_b/g)²·v_a, and the lanes it needs.
+
+    `less` is what `remainders` takes off: one end's half of a secret, and 0 where nothing is.
+    """
 
     def __init__(self, terms: Terms, sizes: npt.NDArray[np.int64], factor: int = 1) -> None:
         sizes = np.maximum(sizes.astype(np.int64), 1)  # an empty cluster is never compared
@@ -162,12 +165,28 @@ class Pairs:
         self.left = np.ascontiguousarray((scaled[:, :, None] % primes).astype(np.float64))
         right = scaled.T[:, :, None] % primes * factor % primes
         self.right = np.ascontiguousarray(right.astype(np.float64))
-        self.lanes: npt.NDArray[np.int64] = np.ones(sizes.shape * 2, dtype=np.int64) + sum(
-            (np.multiply.outer(sizes, sizes) // common > most) for most in self._limits(terms, factor)
-        )
+        self.less = np.zeros_like(self.left)
+        self.multiples = np.multiply.outer(sizes, sizes) // common  # s_a·s_b/g
+        self.lanes = np.minimum(lanes_of_square(terms, self.multiples, 2 * factor), terms.field.lanes)
 
-    @staticmethod
-    def _limits(terms: Terms, factor: int) -> list[int]:
-        """For every lane but the last the largest s_a·s_b/g with 2·factor·(s_a·s_b/g)²·unit < Q_l."""
-        fields = [terms.leading(lanes) for lanes in range(1, terms.field.lanes)]
-        return [min(isqrt((ring.modulus - 1) // (2 * factor * terms.unit)), 1 << 62) for ring in fields]
+
+def lanes_of_square(terms: Terms, values: npt.NDArray[np.int64], factor: int) -> npt.NDArray[np.int64]:
+    """λ(factor·value²·unit) of every value; a lane more than the field has if that is not enough."""
+    return _lanes(values, [isqrt((modulus - 1) // (factor * terms.unit)) for modulus in _moduli(terms)])
+
+
+def lanes_of_product(terms: Terms, values: npt.NDArray[np.int64], factor: int) -> npt.NDArray[np.int64]:
+    """λ(factor·value) of every value, likewise."""
+    return _lanes(values, [(modulus - 1) // factor for modulus in _moduli(terms)])
+
+
+def _moduli(terms: Terms) -> list[int]:
+    return [terms.leading(lanes).modulus for lanes in range(1, terms.field.lanes + 1)]
+
+
+def _lanes(values: npt.NDArray[np.int64], most: list[int]) -> npt.NDArray[np.int64]:
+    """1 and the number of bounds that a value exceeds."""
+    out = np.ones(values.shape, dtype=np.int64)
+    for bound in most:
+        out += values > min(bound, 1 << 62)
+    return out

@@ -156,14 +156,6 @@ class Participant:
             found=self._found,
         )
 
-    def line(self) -> str:
-        """One line for a terminal."""
-        if not self._line.linked and not isinstance(self._phase, Ended):
-            return f"trying to reach the server at {self.site.federation.server.address}"
-        waiting = f": waiting for {', '.join(self._phase.missing())}" if self._phase.missing() else ""
-        given = self.site.guard.text() if self.phase is Phase.ROUNDS else ""
-        return self.phase.value + waiting + (f", {given}" if given else "")
-
     def progress(self, sender: str, parcel: Parcel) -> int:
         """How many bytes of another client's parcel have arrived; raises OutOfTurn if it is not due."""
         self.site.peer(sender)

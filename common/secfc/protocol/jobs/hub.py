@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from secfc.agreement.federation import Federation
 from secfc.agreement.submission import Submission
@@ -156,6 +157,7 @@ class Hub:
         number = 1 + max((one.number for one in self.records.values()), default=0)
         self._put(Record(job, number), out)
         out.say("a job was submitted", job=job.id, submitter=job.submitter, dataset=job.wanted.dataset)
+        out.record("job submitted", **record.asked(job))
 
     def _decided(self, given: Decided, now: float, out: Effects) -> None:
         one, said = self._record(given.digest), given.decision
@@ -164,7 +166,9 @@ class Hub:
         if one.state.over or one.decisions.get(given.site) == said:
             return
         one = one.decided(given.site, said)
-        out.say("a site has decided", job=one.job.id, site=given.site, verdict=said.verdict.value, why=said.why)
+        told: dict[str, Any] = {"site": given.site, "verdict": said.verdict.value, "why": said.why}
+        out.say("a site has decided", job=one.job.id, **told)
+        out.record("site decided", job=one.digest.hex(), **told)
         if said.verdict is Verdict.REFUSED:
             self._over(one, State.REFUSED, f"{given.site} refuses: {said.why}", now, out)
         else:
@@ -193,6 +197,7 @@ class Hub:
             if (one := next(queued, None)) is not None:
                 self._put(replace(one, state=State.RUNNING, began=int(now)), out)
                 out.say("a job begins", job=one.job.id)
+                out.record("job begins", job=one.digest.hex())
 
     # --- records ---------------------------------------------------------------------------------------------------------
 
@@ -202,6 +207,7 @@ class Hub:
     def _over(self, one: Record, state: State, reason: str, now: float, out: Effects) -> None:
         self._put(one.over(state, line(reason), now), out)
         out.say("a job is over", job=one.job.id, state=state.value, reason=line(reason))
+        out.record("job over", job=one.digest.hex(), state=state.value, why=line(reason))
         ended = [known for known in self.records.values() if known.state.over]
         # a token that may still be used stays known: until its job has expired, the same submission would be taken again
         for known in sorted(ended, key=lambda known: known.ended)[: max(len(ended) - self._keep_jobs, 0)]:

@@ -20,10 +20,13 @@ from secfc.agreement.submission import Submission
 from secfc.errors import ConfigError, Malformed, OutOfTurn, PeerError
 from secfc.protocol.effects import Drop, Effects, Send, Tick
 from secfc.protocol.jobs import record
-from secfc.protocol.jobs.record import Decision, Record, State, Verdict
+from secfc.protocol.jobs.record import Decision, Record, State, Verdict, asked
 
 KEEP_JOBS = 100
 MOST_KNOWN = 10_000
+MOST_STRANGE = (
+    100  # jobs that are not taken, and that the audit file of one process names: a server may make up any number
+)
 _PERSON = "approved by "
 _DAMAGED = "what is kept there about jobs is damaged; restore the state folder, or begin with another --state"
 
@@ -104,6 +107,7 @@ class Node:
             raise ConfigError(_DAMAGED) from None
         self.records = {one.digest: one for one in sorted(found, key=lambda one: one.number)}
         self.due: bytes | None = None  # the job that the server wants to run now, and that we have allowed
+        self._strange: set[bytes] = set()
 
     # --- looking ---------------------------------------------------------------------------------------------------------
 
@@ -128,13 +132,14 @@ class Node:
             case Approved():
                 one = self._waiting(given.digest)
                 self._decide(one, Decision(Verdict.ALLOWED, _PERSON + given.who), out)
+                out.record("job approved", job=one.digest.hex(), by=given.who)
             case Refused():
                 one = self._open(given.digest)
                 self._refuse(one, given.why, State.REFUSED, now, out)
             case Ended():
                 one = self._record(given.digest)
                 if not one.state.over:
-                    self._put(one.over(given.state, given.reason, now), out)
+                    self._put(self._over(one, given.state, given.reason, now, out), out)
                     out.say("the job is over", job=one.job.id, state=given.state.value, reason=given.reason)
                 if self.due == given.digest:
                     self.due = None
@@ -151,11 +156,17 @@ class Node:
                 said = Decision(Verdict.REFUSED, str(error))
                 if offer.known != said:
                     out.say("a job is not taken", job=offer.job.id, reason=str(error))
+                    self._note_strange(offer.job.digest, str(error), out)
                     out.send.append(Send(SERVER, Decide(offer.job.digest, said)))
         there = {offer.job.digest for offer in offers}
         for one in list(self.records.values()):
             if not one.state.over and one.digest not in there and one.state is not State.RUNNING:
-                self._put(one.over(State.CANCELLED, "the server offers it no more", now), out)
+                self._put(self._over(one, State.CANCELLED, "the server offers it no more", now, out), out)
+
+    def _note_strange(self, digest: bytes, why: str, out: Effects) -> None:
+        if digest not in self.records and digest not in self._strange and len(self._strange) < MOST_STRANGE:
+            self._strange.add(digest)
+            out.record("job not taken", job=digest.hex(), why=why)
 
     def _look(self, offer: Offer, now: float, out: Effects) -> None:
         one = self.records.get(offer.job.digest)
@@ -187,8 +198,9 @@ class Node:
         said = self._judge(job)
         one = Record(job, number, decisions={self._name: said}, began=int(now))
         out.say("a job was offered", job=job.id, submitter=job.submitter, verdict=said.verdict.value, why=said.why)
+        out.record("job offered", **asked(job), verdict=said.verdict.value, why=said.why)
         if said.verdict is Verdict.REFUSED:
-            one = one.over(State.REFUSED, said.why, now)
+            one = self._over(one, State.REFUSED, said.why, now, out)
         return self._put(one, out)
 
     def _begin(self, one: Record, now: float, out: Effects) -> None:
@@ -201,6 +213,7 @@ class Node:
                 self._refuse(one, f"it is not allowed any more: {again.why}", State.REFUSED, now, out)
                 return
             one = self._put(replace(one, state=State.RUNNING), out)
+            out.record("job begins", job=one.digest.hex())
         self.due = one.digest
 
     def _time_passes(self, now: float, out: Effects) -> None:
@@ -236,9 +249,13 @@ class Node:
         out.say("decided", job=one.job.id, verdict=said.verdict.value, why=said.why)
 
     def _refuse(self, one: Record, why: str, state: State, now: float, out: Effects) -> None:
-        self._decide(one.over(state, why, now), Decision(Verdict.REFUSED, why), out)
+        self._decide(self._over(one, state, why, now, out), Decision(Verdict.REFUSED, why), out)
         if self.due == one.digest:
             self.due = None
+
+    def _over(self, one: Record, state: State, reason: str, now: float, out: Effects) -> Record:
+        out.record("job over", job=one.digest.hex(), state=state.value, why=reason)
+        return one.over(state, reason, now)
 
     def _put(self, one: Record, out: Effects) -> Record:
         self.records[one.digest] = one

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from secfc.agreement import job as jobs
 from secfc.agreement import submission
 from secfc.agreement.submission import ID_DIGITS, Submission
 from secfc.errors import InvalidInput, NoSuchJob
@@ -87,6 +88,13 @@ def parse(content: bytes) -> Record:
     decisions = {site: Decision(Verdict(verdict), why) for site, (verdict, why) in fields.pop("decisions").items()}
     job = submission.unpack(base64.b64decode(fields.pop("job"), validate=True))
     return Record(job, state=State(fields.pop("state")), decisions=decisions, **fields)
+
+
+def asked(job: Submission) -> dict[str, Any]:
+    """Who asked what, for the audit file: it outlives the record."""
+    wanted, sites = job.wanted, list(job.wanted.sites)
+    named = {"job": job.digest.hex(), "submitter": job.submitter, "token": job.token, "dataset": wanted.dataset}
+    return named | {"sites": sites, "parameters": jobs.dumps(wanted.job), "expires": job.expires}
 
 
 def find(records: Iterable[Record], name: str) -> Record:

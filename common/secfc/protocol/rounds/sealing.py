@@ -72,7 +72,7 @@ class Detail:
             committee = tuple(int(member) for member in fields["committee"])
             asked = tuple(dict(one) for one in fields["asked"])
             return cls(int(fields["epoch"]), committee, asked, bool(fields["agreed"]))
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, OverflowError, KeyError, TypeError, RecursionError):  # json reads 1e999 as infinity
             raise Malformed("a sealed request does not say who compares what") from None
 
     @property
@@ -88,7 +88,7 @@ class Detail:
             out = [_question(one, labels, columns, terms) for one in self.asked]
             _check_seeds([one for one in out if isinstance(one, Seed)], terms, most)
             return out
-        except (ValueError, KeyError, TypeError, IndexError):
+        except (ValueError, OverflowError, KeyError, TypeError, IndexError):
             raise Malformed("a sealed request asks something that cannot be") from None
 
 

@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from secfc.agreement.job import Job
 from secfc.agreement.plan import Plan
+from secfc.agreement.policy import assignments_given
 from secfc.errors import OutOfTurn
 from secfc.kmeans import assignments
 from secfc.kmeans.assignments import Assignments
 from secfc.kmeans.fixedpoint import in_data_units
 from secfc.kmeans.lloyd import Answer, Progress, Question, Step
 from secfc.kmeans.runs import Runs
-from secfc.privacy.leakage import Leakage
+from secfc.privacy.leakage import Leakage, Tally
 from secfc.protocol import messages, parcels
 from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.rounds import kind_of
@@ -100,6 +102,14 @@ class Asking:
     def done(self) -> bool:
         """Whether every run has ended."""
         return self.runs.done
+
+    def given(self, job: Job) -> Tally:
+        """What everybody has learnt besides distances, by the requests that are answered."""
+        total = Tally()
+        for one in self.runs.all:
+            opened = int(one.step is Step.DONE and not self._shows and one.inertia is not None)
+            total += Tally(0, assignments_given(job, one.clusters, one.number - 1 - opened), opened)
+        return total
 
     @property
     def tries(self) -> int:

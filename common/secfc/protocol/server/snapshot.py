@@ -9,7 +9,6 @@ import numpy as np
 
 from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
-from secfc.agreement.policy import assignments_given
 from secfc.errors import SecfcError
 from secfc.kmeans.distances import Labels
 from secfc.kmeans.fixedpoint import in_data_units
@@ -17,7 +16,6 @@ from secfc.kmeans.indices import Indices
 from secfc.kmeans.lloyd import Step
 from secfc.privacy.leakage import Tally
 from secfc.protocol.messages import Held, Phase
-from secfc.protocol.rounds import kind_of
 from secfc.protocol.server.asking import Asking, RequestRecord
 from secfc.protocol.server.job import Member
 from secfc.protocol.server.phases.base import Failed, JobPhase
@@ -152,7 +150,7 @@ def _outcome(phase: JobPhase) -> Outcome | None:
     machine = phase.asking
     if machine is None:
         return None
-    leakage, given = machine.leakage, _given(phase.job.federation, machine)
+    leakage, given = machine.leakage, machine.given(phase.job.federation.job)
     runs, chosen = _runs(machine), machine.runs.chosen
     clustering = machine.runs.all[chosen]
     return Outcome(
@@ -173,15 +171,6 @@ def _outcome(phase: JobPhase) -> Outcome | None:
         leakage_text=f"{leakage.text()}; {given.text()}",
         committee=tuple(phase.job.names[j] for j in machine.committee),
     )
-
-
-def _given(federation: Federation, machine: Asking) -> Tally:
-    """What everybody has learnt besides distances, by the requests that are answered."""
-    shows, total = kind_of(machine.plan).shows_distances, Tally()
-    for one in machine.runs.all:
-        opened = int(one.step is Step.DONE and not shows and one.inertia is not None)
-        total += Tally(0, assignments_given(federation.job, one.clusters, one.number - 1 - opened), opened)
-    return total
 
 
 def _runs(machine: Asking) -> tuple[Run, ...]:

@@ -78,6 +78,7 @@ class Ending(Holds):
         kept = freezing.kept(self.desk.site, self.session, coded)
         out.put("clusters", kept.to_bytes())
         out.say("our share of the clusters is kept for later rows", clusters=kept.public.name)
+        out.record("clusters kept", clusters=kept.public.name)
 
     def _write(self, now: float, out: Effects) -> ClientPhase | None:
         kept, job = self.desk.kept, self.session + self._digest
@@ -88,6 +89,7 @@ class Ending(Holds):
             if self._opens:
                 out.put("no-centers")  # an earlier job's centres are not this one's
             out.put("written", job)
+            out.record("labels written", session=self.session.hex())
         if not self._opens:
             return self._goodbye(now)
         site = self.desk.site
@@ -136,6 +138,8 @@ class Ending(Holds):
         if gathering is None:
             return None
         self._ours = ours
+        sees = [who for who in (CLIENTS, SERVER) if ours != REFUSAL and self._allows(who)]
+        out.record("centres", our_part_to=sees)
         gathering.take(site.index, ours)
         parcel = Parcel(self.session, Kind.CENTERS, self._digest)
         for name in (*site.federation.roster, *([SERVER] if site.federation.job.centers == SERVER else [])):
@@ -259,6 +263,8 @@ class Goodbye(Farewell, Holds):
         self._leave(self.session, publishes)
 
     def begin(self, now: float, out: Effects) -> ClientPhase | None:
+        if self._ids is not None:
+            out.record("IDs published", rows=len(self._ids))
         self._say(now)
         return None
 

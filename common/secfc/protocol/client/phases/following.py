@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -287,12 +287,21 @@ class Follows(Holds):
         if given.name[0] == "count":
             self.desk.site.guard.admit(given.name[2], given.result)
             self._keep_given(out)
+            self._record(given.name[1], out)
         else:
             self._made = given.result, given.seconds
         if not self._due and self._made is not None:
             made, self._made = self._made, None
             self.answered(given.name[1], *made, now)
         return self.go_on(now, out)
+
+    def _record(self, request: RoundRequest, out: Effects) -> None:
+        """For the audit file: what our rows have given away with this request, over all jobs, whoever answers it."""
+        guard, leakage = self.desk.site.guard, self.desk.site.guard.leakage
+        asked = self.desk.site.index in request.responders and not request.past
+        fields = {"request": request.number, "attempt": request.attempt, "by_us": asked, **asdict(guard.given)}
+        del fields["ranks"]
+        out.record("request answered", **fields, directions=leakage.count if leakage is not None else 0)
 
     def _keep_given(self, out: Effects) -> None:
         """What our rows give away is on disk before an answer leaves."""

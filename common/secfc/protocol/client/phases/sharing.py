@@ -44,6 +44,12 @@ class Sharing(Follows):
         if site.federation.holders and not site.federation.helps(site.name):
             outside = int((self.table.own < 0).sum())
             out.say("rows are those that all holders have", rows=self.table.coded.rows, ours_outside=outside)
+        others = [name for name in site.federation.roster if name != site.name]
+        again = (
+            site.keeps and self.desk.resumed and "joined" not in self.desk.kept
+        )  # whoever has lost them gets them again
+        facts = {"rows": len(site.rows), "session": self.session.hex(), "clients": others}
+        out.record("rows shared", **facts, same_as_before=again)
         self.desk.deliver(self.table.stage.begin(self.desk.resumed, out), now)
         return None
 
