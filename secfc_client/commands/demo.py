@@ -185,12 +185,12 @@ def command(
         pyplot()
     if uploads != DEFAULT:
         click.echo(f"warning: {MEANING[uploads]}", err=True)
-    with _folder(keep) as folder, trial.options(engine) as chosen_engine:
+    with _folder(keep) as folder, _ended_by_sigterm(), trial.options(engine) as chosen_engine:
         own_ids = ["--write-ids"] if agreed.private else []  # in the clients' own files: the comparison needs the order
         site = local.Local(made, folder, client_options=["--open-centers", made.job.centers, *own_ids, *chosen_engine])
         whole = [chosen.values] * len(made.holders)
         site.prepare(whole or np.array_split(chosen.values, clients))
-        with _ended_by_sigterm(), local.running(site):
+        with local.running(site):
             _watch(site, timeout, quiet=as_json)
         outcome = compare(site, agreed, chosen)
         if keep is not None:

@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import secfc
 from secfc.coding.blocks import Ask, Operation, Spool, T
 from secfc.coding.field import Field, Layout, Residues, Words
@@ -161,7 +163,7 @@ class DaskRows(StoredRows):
         return found
 
 
-# --- on the workers: what Dask moves there may not be written to, and kernels want arrays that may ----------------------
+# --- on the workers: what Dask has moved may be read-only, or begin anywhere in memory, and kernels take no such arrays -----
 
 
 def _version() -> str:
@@ -169,8 +171,8 @@ def _version() -> str:
 
 
 def _unpacked(words: Words, layout: bytes) -> Residues:
-    return unpacked(words.copy(), pickle.loads(layout))  # noqa: S301 - from the client whose workers these are
+    return unpacked(np.require(words, requirements=["C", "A", "W"]), pickle.loads(layout))  # noqa: S301 - from the client whose workers these are
 
 
 def _done(operation: bytes, first: int, block: Residues) -> Any:
-    return pickle.loads(operation)(first, block if block.flags.writeable else block.copy())  # noqa: S301
+    return pickle.loads(operation)(first, np.require(block, requirements=["C", "A", "W"]))  # noqa: S301

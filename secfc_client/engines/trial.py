@@ -35,7 +35,18 @@ class Trial:
     def start(self, workers: int) -> str:
         """What --engine takes."""
         protocol = "tls" if self.environment else "tcp"
-        self._run("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-show", "--protocol", protocol)
+        self._run(
+            "dask_scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--no-show",
+            "--protocol",
+            protocol,
+            "--idle-timeout",
+            "1h",
+        )
         deadline = time.monotonic() + _START_SECONDS
         while not self._file.exists() or not self._file.read_bytes().endswith(b"}"):
             if time.monotonic() > deadline or self.processes[0].poll() is not None:
@@ -49,7 +60,7 @@ class Trial:
     def add_worker(self) -> None:
         """One more worker, of one thread."""
         place = "--local-directory", str(self.folder), "--host", "127.0.0.1"
-        self._run("dask_worker", *place, "--nthreads", "1", "--no-nanny")
+        self._run("dask_worker", *place, "--nthreads", "1", "--no-nanny", "--death-timeout", "120")
 
     def _run(self, program: str, *options: str) -> None:
         call: Sequence[str] = (

@@ -108,17 +108,8 @@ def test_shares_on_a_dask_cluster_that_loses_a_worker(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_demo_on_a_dask_cluster() -> None:
-    call = [
-        sys.executable,
-        "-c",
-        "from secfc_client.cli import main; main()",
-        "demo",
-        "--engine",
-        "dask",
-        "--rows",
-        "600",
-        "--json",
-    ]
+    program, job = "from secfc_client.cli import main; main()", ["--clients", "3", "--starts", "1", "--rows", "600"]
+    call = [sys.executable, "-c", program, "demo", "--engine", "dask", *job, "--json"]
     code, out, err = helpers.outcome(helpers.launch(call))
     assert code == 0, err
     assert json.loads(out)["identical_to_central"]
