@@ -31,7 +31,7 @@ DRAWN: dict[str, Callable[[Row, str], list[str]]] = {
     "figure1": sections.run_times,
     "peers": sections.contest,
 }
-TOLD: dict[str, Callable[[Row], list[str]]] = {"quality": sections.quality, "scale": sections.scale}
+TOLD: dict[str, Callable[[Row], list[str]]] = {"quality": sections.quality}
 LISTED: dict[str, Callable[[list[Row]], list[str]]] = {
     "speed": sections.speed,
     "network": sections.network,

@@ -234,17 +234,6 @@ def quality(result: Row) -> Lines:
     return [*grid(head, body), f"Means over {runs} seeds, {first} to {first + runs - 1}.", ""]
 
 
-def scale(result: Row) -> Lines:
-    """Whole jobs by size."""
-    head = ["rows", "uploads", "joining", "sharing", "rounds", "in all", "Lloyd rounds", "server", "a client", "quiet"]
-    body = []
-    for row in result["rows"]:
-        times = [_fair(f"{row[f'{name}_s']:.1f} s", row["quiet"]) for name in ("joining", "sharing", "rounds", "total")]
-        memory = [f"{row[name]:.0f} MiB" for name in ("server_mib", "client_mib")]
-        body.append([f"{row['m']:,}", row["uploads"], *times, str(row["lloyd_rounds"]), *memory, f"{row['quiet']:.2f}"])
-    return [*_quick(result), *grid(head, body), *_noise([row["quiet"] for row in result["rows"]])]
-
-
 def network(rows: Sequence[Row]) -> Lines:
     """Whole rounds over TLS, masked and sealed."""
     head = [

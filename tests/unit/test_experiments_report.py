@@ -144,16 +144,3 @@ def test_a_quick_table_writes_json_csv_and_a_plot(tmp_path: Path) -> None:
     assert "seed 0" in done.stderr
 
 
-@pytest.mark.slow
-def test_a_quick_scale_has_every_figure_and_shows_in_the_report(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "experiments", "scale", "--quick", "--json", "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)["rows"]
-    assert [row["uploads"] for row in rows] == ["masked", "sealed"]
-    for row in rows:
-        assert row["total_s"] >= row["rounds_s"] > 0
-        assert row["server_mib"] > 0
-        assert row["client_mib"] > 0
-    page = report.write(tmp_path, tmp_path / "docs").read_text(encoding="utf-8")
-    assert "| 2,000 | sealed |" in page
