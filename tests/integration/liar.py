@@ -24,7 +24,8 @@ import numpy as np
 from secfc.coding.field import Layout, Words
 from secfc.kmeans.distances import Labels
 from secfc.local import Local
-from secfc.protocol import messages
+from secfc.protocol import messages, parcels
+from secfc.protocol.parcels import Body
 from secfc.protocol.rounds.uploads import UploadsClient
 from tests.integration import helpers
 
@@ -57,13 +58,14 @@ def falsified(kind: str, layout: Layout, words: Words) -> Words:
 def lying(kind: str, first: int, honest: Any) -> Any:
     """`UploadsClient._made`, falsified from request `first` on."""
 
-    def made(self: UploadsClient, request: messages.RoundRequest, labels: Labels) -> Words:
-        words: Words = honest(self, request, labels)
+    def made(self: UploadsClient, request: messages.RoundRequest, labels: Labels) -> Body:
+        body: Body = honest(self, request, labels)
         if request.number < first:
-            return words
+            return body
         plan = self._holding.plan
         sizes = np.bincount(labels[labels >= 0], minlength=plan.wishes.clusters)
-        return falsified(kind, plan.shape(len(labels), sizes, request.columns).layout, words)
+        words = parcels.to_words(b"".join(bytes(data) for _, data in body.pieces(0)))
+        return parcels.of_words(falsified(kind, plan.shape(len(labels), sizes, request.columns).layout, words))
 
     return made
 
