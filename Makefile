@@ -9,7 +9,7 @@ PROTOC := $(BIN)/python -m grpc_tools.protoc -I proto
 SLOW   := $(BIN)/pytest --hypothesis-profile=explore --durations=20
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow mutants lint format bench faults proto vectors containers lock release clean
+.PHONY: help setup demo test test-slow mutants lint generated format bench faults proto vectors containers lock release clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,9 @@ lint: setup     ## ruff, mypy --strict, no dead code, and generated files up to 
 	$(BIN)/mypy
 	$(BIN)/mypy deploy/compose/*.py
 	$(BIN)/vulture
+	@$(MAKE) --no-print-directory generated
+
+generated: setup ## see that common/secfc/v1 is what proto/ gives
 	@rm -rf build/proto && mkdir -p build/proto && $(PROTOC) --python_out=build/proto --pyi_out=build/proto --grpc_python_out=build/proto proto/secfc/v1/secfc.proto
 	@diff -r -x __init__.py -x __pycache__ build/proto/secfc/v1 common/secfc/v1 || { echo "common/secfc/v1 is not what proto/ gives; run: make proto"; exit 1; }
 

@@ -11,6 +11,7 @@ does not depend on k′ either, SecFC runs them once per run of a setting, on ro
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,6 +176,7 @@ def _one_run(cells: Cells, setting: Setting, seed: int, step: Tick) -> dict[tupl
         step(f"{setting.title}, k′ = {most}, seed {seed}: {METHODS[method]}")
         name = f"{method}-{setting.title.replace(' ', '')}-{most}-seed{seed}"
         found[method, most] = cells.get(name, asked | {"method": method, "most": most}, work)
+        gc.collect()  # the parties of a protocol in memory know each other, and hold gigabytes of shares
 
     last = max(setting.most)
     cell("central", 0, run.central)

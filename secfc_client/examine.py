@@ -1,6 +1,7 @@
 """What a site should know about its own columns before it takes part: pure, used by `secfc check` and by the client.
 
 * `coarse`: columns whose spread is few quantisation steps, so that rounding to the agreed precision changes the clustering;
+* `dominant`: a column that carries nearly all of the variance, and so decides the clusters alone;
 * `few_values`: columns with few distinct values, e.g. yes/no, which are the easiest for the server to compute from distances.
 """
 
@@ -17,6 +18,8 @@ from secfc.wording import few
 
 LEAST_STEPS = 8.0  # a standard deviation of fewer quantisation steps is too coarse
 FEW = 16  # distinct values that are few
+LEAST_ROWS = 10  # fewer say nothing about variances
+MOST_SHARE = 0.95  # of the variance in one column is nearly all of it
 _WHO = {  # can compute values from distances
     "open": "the server, alone or with one client,",
     "masked": "the server",
@@ -48,6 +51,16 @@ def coarse(features: Features, names: Sequence[str], precision: int) -> list[Coa
     return found
 
 
+def dominant(features: Features, names: Sequence[str]) -> tuple[str, float] | None:
+    """The column that carries nearly all of the variance, if one does, and its share."""
+    if len(features) < LEAST_ROWS or len(names) < 2:
+        return None
+    largest = float(np.abs(features).max()) or 1.0
+    variances = (features / largest).var(axis=0)
+    share = float(variances.max() / variances.sum()) if variances.sum() > 0 else 0.0
+    return (names[int(variances.argmax())], share) if share > MOST_SHARE else None
+
+
 def few_values(features: Features, names: Sequence[str]) -> dict[str, int]:
     """Columns with 2 to `FEW` distinct values, each on average held by two rows or more; and how many values."""
     counts = {name: len(np.unique(column)) for name, column in zip(names, features.T, strict=True)}
@@ -65,6 +78,14 @@ def coarse_text(found: Sequence[Coarse], precision: int) -> str:
     )
 
 
+def dominant_text(name: str, share: float) -> str:
+    """One line for people: which column, how much, and what to do."""
+    return (
+        f"{name} carries {100 * share:.1f} % of the variance of these rows, so clusters follow it; agree on ranges"
+        ' (scale = "range" in federation.toml) or on scale = "standard"'
+    )
+
+
 def few_values_text(found: dict[str, int], uploads: str) -> str:
     """One line for people: which columns, how many values, and what it means."""
     what = few([f"{name} ({count})" for name, count in found.items()])
@@ -78,4 +99,6 @@ def warnings(features: Features, names: Sequence[str], precision: int, uploads: 
     """Everything that is worth a warning, one line each."""
     rough, values = coarse(features, names, precision), few_values(features, names)
     lines = [coarse_text(rough, precision)] if rough else []
-    return lines + ([few_values_text(values, uploads)] if values else [])
+    lines += [few_values_text(values, uploads)] if values else []
+    found = dominant(features, names)
+    return lines + ([dominant_text(*found)] if found else [])

@@ -10,7 +10,7 @@ from typing import Any
 from secfc import textfile
 from secfc.privacy import identifiers
 from secfc.protocol.server.asking import RequestRecord
-from secfc.protocol.server.phases.rounds import Finished
+from secfc.protocol.server.phases.finished import Finished
 from secfc.protocol.server.snapshot import Snapshot
 
 FILE = "result.json"

@@ -26,8 +26,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from secfc.agreement import federation as federations
-from secfc.agreement.federation import Federation, Party
+from secfc.agreement.federation import Federation
 from secfc.agreement.job import Job
+from secfc.agreement.parties import Party
 from secfc.errors import JobFailed, Unavailable
 from secfc.pki import provision
 

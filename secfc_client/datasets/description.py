@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from secfc.agreement.features import Feature
 from secfc.errors import DataError
@@ -19,8 +17,6 @@ from secfc_client.datasets.formats.base import check_names, commas_are_decimal
 
 DATE = "date or time"
 FEW = 16  # distinct values of a column that is likely a category
-_ROWS = 10  # fewer say nothing about variances
-_SHARE = 0.95  # of the variance in one column is nearly all of it
 
 
 @dataclass(frozen=True)
@@ -112,13 +108,3 @@ def rounded(least: float, most: float) -> tuple[float, float]:
     step = 10.0 ** math.floor(math.log10(most - least or 1.0))
     low, high = (math.floor(least / step) - 1) * step, (math.ceil(most / step) + 1) * step
     return (0.0 if least >= 0 > low else low), high
-
-
-def dominant(values: NDArray[np.float64], names: Sequence[str]) -> tuple[str, float] | None:
-    """The column that carries nearly all of the variance, if one does, and its share."""
-    if len(values) < _ROWS or len(names) < 2:
-        return None
-    largest = float(np.abs(values).max()) or 1.0
-    variances = (values / largest).var(axis=0)
-    share = float(variances.max() / variances.sum()) if variances.sum() > 0 else 0.0
-    return (names[int(variances.argmax())], share) if share > _SHARE else None

@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 
 from secfc.agreement import federation as federations
-from secfc.agreement.federation import Federation, Party
+from secfc.agreement.federation import Federation
+from secfc.agreement.parties import Party, split_address
 from secfc.kmeans import central, fixedpoint
 from secfc.kmeans.coins import Coins
 from secfc.pki import authority as authorities
@@ -283,7 +284,7 @@ def look_for_what_is_anothers(sites: Sites) -> None:
         for other in sites.parties:
             assert one == other or not sources[one] & sources[other]
     address = next(iter(inspect(sites.container("south"))["NetworkSettings"]["Networks"].values()))["IPAddress"]
-    host, port = federations.split_address(sites.made.client("south").address)
+    host, port = split_address(sites.made.client("south").address)
     assert dial(sites, "north", host, port) == 0  # where it publishes
     assert dial(sites, "north", address, 7000) != 0  # not past that
 

@@ -274,6 +274,23 @@ def caught(scene: Scene) -> None:
     scene.liars = [VICTIM]
 
 
+# --- relay ---------------------------------------------------------------------------------------------------------------
+
+
+def meddling(scene: Scene, _: ExitStack) -> None:
+    scene.site.meddling = "relay"
+
+
+def noticed(scene: Scene) -> None:
+    """Whoever gets an envelope that the server has altered, repeated or put elsewhere has said so."""
+
+    def said() -> bool:
+        lines = [line for name in scene.site.federation.roster for line in scene.site.events(name)]
+        return any("does not carry faithfully" in line["event"] for line in lines)
+
+    scene.until(said, "somebody notices")
+
+
 # --- sealed rounds -----------------------------------------------------------------------------------------------------
 
 
@@ -305,6 +322,7 @@ ONLY_ROUNDS = dict.fromkeys(("joining", "sharing", "finishing"), "a client lies 
 HIDDEN, PRIVATE = "none (private membership)", {"membership": "private"}
 SEEN, CENTRES = "none (centres)", {"centers": "clients"}
 CARRIED, RELAYED = "none (relayed)", {"relay": "only"}
+BOTH_WAYS, MIXED = "none (mixed: two of four clients dial out)", {"dial_out": (1, 4)}
 COVERED, SEALED = "none (sealed)", {"uploads": "sealed"}
 ONLY_WHILE_COMPARING = dict.fromkeys(("joining", "sharing", "finishing"), "sealed rounds differ in the rounds only")
 ONLY_THE_END = dict.fromkeys(MOMENTS[:-1], "centres are opened after the last round")
@@ -368,6 +386,24 @@ FAULTS = [
             ("server kill −9, started again", kill("server", signal.SIGKILL)),
             ("links: down for 5 s", for_seconds(5.0, refuse)),
             ("links: cut in a message", for_good(tune(cut_next=True))),
+        )
+    ),
+    Fault(
+        "relayed: the server alters, repeats and misdirects envelopes",
+        noticed,
+        meddling,
+        {"joining": "nothing is carried before all have joined"},
+        RELAYED,
+        without=CARRIED,
+    ),
+    Fault(BOTH_WAYS, nothing, settings=MIXED),
+    *(
+        Fault(f"mixed: {name}", apply, settings=MIXED, without=BOTH_WAYS)
+        for name, apply in (
+            ("client kill −9, started again", kill(VICTIM, signal.SIGKILL)),
+            ("client that dials out kill −9, started again", kill(GATED, signal.SIGKILL)),
+            ("server kill −9, started again", kill("server", signal.SIGKILL)),
+            ("links: down for 5 s", for_seconds(5.0, refuse)),
         )
     ),
     Fault(COVERED, nothing, never=ONLY_WHILE_COMPARING, settings=SEALED),

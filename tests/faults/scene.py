@@ -43,10 +43,13 @@ class Staged(Local):
     options: dict[str, list[str]] = field(default_factory=dict)
     surroundings: dict[str, dict[str, str]] = field(default_factory=dict)
     lies: dict[str, str] = field(default_factory=dict)
+    meddling: str = ""  # how the server misbehaves
 
     def start(self, party: str, *options: str) -> subprocess.Popen[bytes]:
         if party in self.lies:
             return self._start_liar(party)
+        if party == "server" and self.meddling:
+            return self._start_meddling()
         common, self.environment = self.environment, self.environment | self.surroundings.get(party, {})
         try:
             return super().start(party, *self.options.get(party, []), *options)
@@ -55,7 +58,14 @@ class Staged(Local):
 
     def _start_liar(self, party: str) -> subprocess.Popen[bytes]:
         files = ["--kit", self.kit(party), "--data", self.folder / f"{party}.parquet", "--out", self.labels_file(party)]
-        call = [sys.executable, "-m", "tests.integration.liar", "--lie", self.lies[party], *map(str, files)]
+        return self._start_as(party, ["tests.integration.liar", "--lie", self.lies[party], *map(str, files)])
+
+    def _start_meddling(self) -> subprocess.Popen[bytes]:
+        files = ["--kit", str(self.kit("server")), "--out", str(self.folder), *self.server_options]
+        return self._start_as("server", ["tests.integration.misbehaving", self.meddling, *files])
+
+    def _start_as(self, party: str, module: list[str]) -> subprocess.Popen[bytes]:
+        call = [sys.executable, "-m", *module]
         with open(self.log(party), "ab") as log:
             self.processes[party] = subprocess.Popen(
                 [*call, "--log-format", "json"],

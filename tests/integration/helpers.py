@@ -21,7 +21,8 @@ import numpy.typing as npt
 from secfc import local
 from secfc.agreement import federation as federations
 from secfc.agreement import plan
-from secfc.agreement.federation import Federation, Party
+from secfc.agreement.federation import Federation
+from secfc.agreement.parties import Party
 from secfc.kmeans import central, fixedpoint
 from secfc.kmeans.coins import Coins
 from secfc.local import Local

@@ -96,6 +96,8 @@ def test_jobs_from_submission_to_labels(site: Standing) -> None:
 
 def check_audit(site: Standing, third: str, name: str) -> None:
     """Every party has recorded the job from the first word to the last, in a file whose lines fit together."""
+    for party in site.parties:  # a site may be told after the submitter that the job is over
+        site.until_said(party, "the audit file stands")
     code, out, err = secfc("audit", "--kit", str(site.kit(third)), "--verify")
     assert (code, out.strip().endswith(f"head {site.head(third)}")) == (0, True), err
     for party in site.parties:

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from secfc.agreement import federation as federations
-from secfc.agreement.federation import Federation, Party
+from secfc.agreement.federation import Federation
+from secfc.agreement.parties import Party
 from secfc.pki import provision
 from tests.integration import helpers
 from tests.integration.helpers import until

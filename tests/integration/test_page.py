@@ -21,9 +21,11 @@ from secfc import local
 from secfc.local import Local
 from tests.integration import browser as browsers
 from tests.integration.helpers import check_labels, describe, mixture, prepared, split, until
+from tests.integration.standing import JOB, Standing
 
 pytestmark = pytest.mark.slow
 PARTS = split(mixture(900, 6, 4), (300, 350, 250))
+PEOPLE = split(mixture(150, 2, 2, seed=3), [60, 50, 40])
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +111,75 @@ def test_the_pages_follow_a_job_through_a_lost_client_and_a_restart_to_its_end(
         _report(browser, site)
     finally:
         site.stop()
+
+
+def test_a_person_decides_in_the_page_of_a_site_and_the_hub_s_page_tells_of_all_jobs(
+    tmp_path: Path, browser: WebDriver
+) -> None:
+    with Standing(tmp_path / "f", PEOPLE, relay="only") as site:
+        first, second, third = site.federation.roster
+        (site.kit(second) / "policy.toml").write_text("max_assignments = 2000\n")
+        hub, node = (f"http://127.0.0.1:{port}/" for port in local.free_ports(2))
+        site.start("server", options=["--web", hub.removeprefix("http://").rstrip("/")])
+        site.start(second, options=["--web", node.removeprefix("http://").rstrip("/")])
+        site.start(first, third)
+        site.ready()
+        browser.get(hub)
+        until(lambda: text(browser, "now").startswith("No job has run"), "the hub has a page")
+        until(lambda: state(browser, third).split("\t")[1] == "connected", "who is there")
+        refused = site.submit(JOB.replace("k = 2", "k = 4"))
+        until(
+            lambda: f"waiting for {second}" in _job(browser, refused), "the hub's page shows whose approval is missing"
+        )
+        assert f"secfc approve {refused[:8]} --kit KIT" in _job(browser, refused)
+
+        browser.switch_to.new_window("tab")
+        browser.get(node)
+        until(lambda: f"Job {refused[:8]} of analyst" in text(browser, "asks"), "the site is asked")
+        assert "assignments: 0 so far, at most " in text(browser, "asks")
+        unlabelled = "return [...document.querySelectorAll('input')].filter(i => !i.labels.length).length"
+        assert browser.execute_script(unlabelled) == 0
+        token = (site.kit(second) / "state" / "decide.token").read_text().strip()
+        _decide(browser, "refuse", "0" * 20, "")
+        until(lambda: "the token is not the one" in text(browser, "asks"), "a wrong token is refused")
+        _decide(browser, "refuse", token, "too many clusters")
+        until(
+            lambda: browser.find_element(By.ID, "s-asks").get_attribute("hidden") is not None, "nothing waits any more"
+        )
+        assert site.over(refused).reason == f"{second} refuses: too many clusters"
+
+        wanted = site.submit()
+        until(lambda: f"Job {wanted[:8]}" in text(browser, "asks"), "the site is asked again")
+        picture(browser, "page-node-phone", 390)
+        picture(browser, "page-node-dark", 1200, dark=True)
+        _decide(browser, "approve", token, "")
+        assert site.over(wanted).state == "finished"
+        until(lambda: "finished" in _job(browser, wanted), "the site's page shows the end")
+        until(lambda: "age" in text(browser, "profile"), "and what its rows are like")
+        later = site.submit(JOB.replace('"s"', '"another"'))
+        until(lambda: f"Job {later[:8]}" in text(browser, "asks"), "and what is asked next")
+        picture(browser, "page-node", 1200)
+        assert browsers.complaints(browser) == []
+
+        browser.switch_to.window(browser.window_handles[0])
+        until(lambda: f"waiting for {second}" in _job(browser, later), "the hub's page has followed")
+        assert "approved by" not in _job(browser, wanted)
+        assert [row.split("\t")[0] for row in _rows(browser, "jobs")] == [one[:8] for one in (later, wanted, refused)]
+        picture(browser, "page-hub-phone", 390)
+        picture(browser, "page-hub", 1200)
+        assert browsers.complaints(browser) == []
+
+
+def _job(browser: WebDriver, name: str) -> str:
+    return next((row for row in _rows(browser, "jobs") if row.startswith(name[:8])), "")
+
+
+def _decide(browser: WebDriver, what: str, token: str, why: str) -> None:
+    shown = browser.find_element(By.TAG_NAME, "form")
+    for field, typed in zip(shown.find_elements(By.TAG_NAME, "input"), (token, "Ada", why), strict=True):
+        field.clear()
+        field.send_keys(typed)
+    shown.find_element(By.CSS_SELECTOR, f"button[value={what}]").click()
 
 
 def _shown_after(browser: WebDriver, site: Local) -> float:

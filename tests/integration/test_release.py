@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from secfc import __version__
+
 ROOT = Path(__file__).parents[2]
 SUPPORTED = ("3.11", "3.12", "3.13")
 SECONDS = 900
@@ -69,6 +71,24 @@ def test_the_wheel_works_in_an_empty_environment(version: str, built: Path, tmp_
     run(tools / "pip", "check", cwd=tmp_path)
     told = run(tools / "secfc", "demo", "--rows", 300, "--clients", 3, "--starts", 1, "--json", cwd=tmp_path)
     assert json.loads(told)["identical_to_central"] is True
+    run(tools / "pip", "uninstall", "-q", "-y", "secfc-kmeans", cwd=tmp_path)
+    run(tools / "pip", "install", "-q", "--require-hashes", "-r", ROOT / "deploy" / "locks" / "build.txt", cwd=tmp_path)
+    run(tools / "pip", "install", "-q", "--no-deps", "--no-build-isolation", *built.glob("*.tar.gz"), cwd=tmp_path)
+    assert run(tools / "secfc", "--version", cwd=tmp_path).split()[-1] == __version__
+
+
+@pytest.mark.slow
+def test_the_bill_of_materials_lists_what_the_image_has_with_hashes(tmp_path: Path) -> None:
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8")
+    [options] = re.findall(r"^\t\$\(BIN\)/cyclonedx-py (.+) -o dist/sbom.cdx.json$", recipe, re.MULTILINE)
+    made = tmp_path / "sbom.cdx.json"
+    run(Path(sys.executable).with_name("cyclonedx-py"), *options.split(), "-o", made, cwd=ROOT)
+    found = json.loads(made.read_text(encoding="utf-8"))
+    lock = (ROOT / "deploy" / "locks" / "image.txt").read_text(encoding="utf-8")
+    assert found["bomFormat"] == "CycloneDX"
+    assert found["metadata"]["component"]["name"] == "secfc-kmeans"
+    assert {one["name"] for one in found["components"]} == set(re.findall(r"^([a-z0-9-]+)==", lock, re.MULTILINE))
+    assert all(re.search(r"sha256|SHA-256", json.dumps(one)) for one in found["components"])
 
 
 @pytest.mark.slow

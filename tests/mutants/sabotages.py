@@ -487,7 +487,7 @@ SABOTAGES = [
     ),
     Sabotage(
         "the server gathers an answer about the centres again and again",
-        "common/secfc/protocol/server/phases/rounds.py",
+        "common/secfc/protocol/server/phases/finished.py",
         "if self.job.index(sender) in self._centers.answered:",
         "if False:",
         (

@@ -14,7 +14,8 @@ from secfc.agreement import plan
 from secfc.agreement.federation import SERVER as THE_SERVER
 from secfc.kmeans.lloyd import Clustering
 from secfc.privacy.sealed import cost, rounds
-from secfc.privacy.sealed.messages import SERVER, Said
+from secfc.privacy.sealed.member import Ledger
+from secfc.privacy.sealed.messages import SERVER, Kind, Said
 from secfc.privacy.sealed.questions import Lloyd, Seed
 from secfc.protocol.effects import Effects
 from secfc.protocol.memory import Memory
@@ -136,3 +137,38 @@ def test_choosing_a_seed_takes_what_the_plan_says(candidates: int, monkeypatch: 
     monkeypatch.setattr(rounds, "MOST_COMPARISONS", 1 << 10)
     found, planned = seeding_peak(6000, candidates)
     assert planned / 6 < found < planned
+
+
+def member_peak(rows: int, candidates: int) -> int:
+    """Bytes that a member holds at the worst moment while it folds a seed's candidates into D² and draws, beside its
+    messages. What the server says is recorded first; the member is not the one that is dealt to."""
+    values = np.random.default_rng(3).integers(-2000, 2000, (rows, 2))
+    committee = Committee(values, terms_for(values, CLUSTERS, 2))
+    committee.request = 1
+    committee.ask(Seed(0, (7,), (5,)))
+    kept, asked = committee.at_members[1], Seed(1, tuple(range(candidates)), (1,) * candidates)
+    committee.request, committee.record = 2, []
+    committee.ask(asked)
+    said = [one.message for sender, one in committee.record if sender == SERVER and one.to == 1]
+    assert {message.kind for message in said} == {Kind.TOLD}
+    committee.at_members[1], committee.ledgers[1] = kept, Ledger()
+    half = committee.halves(asked, committee.context(asked))[1][1]
+    mail = iter(said)
+    tracemalloc.start()
+    try:
+        spoken = sum(len(one.message.data) for one in half.begin())
+        for message in mail:
+            half.take(message)
+        assert half.done
+        return tracemalloc.get_traced_memory()[1] - spoken
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_member_holds_no_d2_of_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three candidates more take a bit each and row, and columns of a part."""
+    monkeypatch.setattr(rounds, "MOST_COMPARISONS", 1 << 11)
+    member_peak(600, 4)  # compiles and fills caches
+    one, four = member_peak(12000, 1), member_peak(12000, 4)
+    lanes = 4 * 4  # bytes of D² of a row
+    assert four < one + lanes * 12000

@@ -365,8 +365,8 @@ def _counts_of_three() -> steps.Counts:
         return (yield from original(self, bits, tests))
 
     def script(side: Side) -> Talk[int]:
-        totals = np.zeros((2, 3, 1), dtype=np.uint32)
-        return (yield from seeding._least(side, side.terms.field, totals))
+        totals = np.zeros((3, 1), dtype=np.uint32)
+        return (yield from seeding._least(side, totals))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Referee, "zero", noted)

@@ -54,7 +54,8 @@ def test_few_distinct_values_are_counted() -> None:
 
 def test_warnings_have_numbers_and_name_who_can_compute_what() -> None:
     rows = np.tile([[0.0, 0.0], [1.0, 0.2]], (20, 1))
-    rough, few = examine.warnings(rows, ["smoker", "dose"], 4, "masked")
+    rough, few, alone = examine.warnings(rows, ["smoker", "dose"], 4, "masked")
+    assert alone.startswith("smoker carries 96.2 % of the variance")
     assert "dose (1.6)" in rough
     assert "smoker (2), dose (2); with masked uploads the server can compute such values of every row" in few
     assert "the server, alone or with one client, can" in examine.warnings(rows, ["a", "b"], 8, "open")[0]
@@ -64,3 +65,12 @@ def test_warnings_have_numbers_and_name_who_can_compute_what() -> None:
 def test_columns_in_order_give_no_warning() -> None:
     rows = np.random.default_rng(1).normal(size=(50, 3))
     assert examine.warnings(rows, ["a", "b", "c"], 12, "masked") == []
+
+
+def test_a_column_that_carries_nearly_all_of_the_variance() -> None:
+    values = np.random.default_rng(1).normal(size=(100, 3)) * [1, 300, 2]
+    assert examine.dominant(values, "abc")[0] == "b"
+    assert examine.dominant(values / [1, 300, 2], "abc") is None
+    assert examine.dominant(values[:9], "abc") is None
+    [told] = examine.warnings(values, "abc", 20, "masked")
+    assert told.startswith("b carries 100.0 % of the variance of these rows")

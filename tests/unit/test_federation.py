@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from secfc.agreement import federation as federations
 from secfc.agreement import job, plan, submission, toml
-from secfc.agreement.federation import Federation, Party
+from secfc.agreement.federation import Federation
 from secfc.agreement.job import Job
+from secfc.agreement.parties import Party
 from secfc.errors import ConfigError
 from secfc.pki import provision
 

@@ -13,23 +13,21 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import ipaddress
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from secfc.agreement import job, toml
-from secfc.agreement.job import NO_JOB, Job
+from secfc.agreement import job, parties, toml
+from secfc.agreement.job import Job
+from secfc.agreement.parties import CLIENT_KEYS, IDENTITY_DOMAIN, SERVER_KEYS, Party
 from secfc.agreement.toml import first_repeated, show
 from secfc.agreement.uploads import UPLOADS
 from secfc.errors import ConfigError
 from secfc.framing import framed
 from secfc.kmeans.indices import CHOICES
 
-IDENTITY_DOMAIN = "secfc.internal"  # .internal is reserved for private use: nobody can own such a name in public DNS
 SERVER = "server"
 LINK_KEY = "link.key"  # in a client's kit: the clients' common key for linked IDs
 RESERVED_NAMES = (SERVER, "ca")  # "ca" is the authority's folder beside the kits
@@ -38,31 +36,32 @@ RELAYS = ("never", "fallback", "only")  # whether clients' messages to each othe
 
 _OWN_KEYS = ("name", "privacy", "dropouts", "liars", "uploads", "relay")
 _TOP_KEYS = (*_OWN_KEYS, "job", "server", "client")
-_SERVER_KEYS = ("address", "bind", "names")
-_CLIENT_KEYS = ("name", *_SERVER_KEYS)
-_HOST_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
-_ADDRESS = re.compile(r"(?:\[([0-9a-f.]*:[0-9a-f:.]*)\]|([^:\[\]]+)):([1-9][0-9]{0,4})")
 
 
-@dataclass(frozen=True)
-class Party:
-    """One machine: where others dial it, where it listens (both empty: it only dials out), and what its certificate names
-    besides."""
+class _NoJob(Job):
+    """Stands for the job of a federation that has none: whoever asks what it computes hears why nobody can tell."""
 
-    name: str
-    address: str
-    bind: str
-    names: tuple[str, ...] = ()
+    __slots__ = ()
 
-    @property
-    def host(self) -> str:
-        """The dialled host, an IPv6 one without its brackets."""
-        return self.address.rpartition(":")[0].strip("[]")
+    def __getattribute__(self, name: str) -> object:
+        if not name.startswith("__"):
+            raise ConfigError(
+                "federation.toml has no [job] table: it is a federation that stays, to which jobs are submitted; submit one"
+                " with secfc submit, or add the table to run one job"
+            )
+        return super().__getattribute__(name)
 
-    @property
-    def port(self) -> int:
-        """The dialled port."""
-        return int(self.address.rpartition(":")[2])
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return "no job"
+
+
+_NO_JOB: Job = object.__new__(_NoJob)
 
 
 @dataclass(frozen=True)
@@ -76,14 +75,14 @@ class Federation:
     uploads: str
     server: Party
     clients: tuple[Party, ...]
-    job: Job  # NO_JOB of a federation that stays
+    job: Job  # _NO_JOB of a federation that stays
     relay: str = "never"
     submission: bytes = b""  # digest of the signed job that this federation runs, if it was submitted; not in the file
 
     @property
     def stays(self) -> bool:
         """Whether the file has no [job] table, because jobs are submitted."""
-        return self.job is NO_JOB
+        return self.job is _NO_JOB
 
     def running(self, one: Job, sites: tuple[str, ...], submission: bytes) -> Federation:
         """The federation of one submitted job: with that job, and with those sites only."""
@@ -176,8 +175,8 @@ def parse(text: str, where: str) -> Federation:
         dropouts=top.integer("dropouts", 0, default=0),
         liars=top.integer("liars", 0, default=0),
         uploads=top.choice("uploads", UPLOADS),
-        job=job.parse(top.table("job"), where, "[job] ") if "job" in raw else NO_JOB,
-        server=_party(toml.Table(top.table("server"), where, "[server] ", _SERVER_KEYS), SERVER),
+        job=job.parse(top.table("job"), where, "[job] ") if "job" in raw else _NO_JOB,
+        server=parties.of(toml.Table(top.table("server"), where, "[server] ", SERVER_KEYS), SERVER),
         clients=(clients := _clients(top)),
         relay=_relay(top, clients),
     )
@@ -212,10 +211,10 @@ def dumps(federation: Federation) -> str:
     lines = toml.lines(_plain(federation), _OWN_KEYS)
     if not federation.stays:
         lines += ["", "[job]", *job.dumps(federation.job).splitlines()]
-    lines += ["", "[server]", *toml.lines(dataclasses.asdict(federation.server), _SERVER_KEYS)]
+    lines += ["", "[server]", *toml.lines(dataclasses.asdict(federation.server), SERVER_KEYS)]
     for client in federation.clients:
         fields = dataclasses.asdict(client)
-        lines += ["", "[[client]]", *toml.lines({key: fields[key] or None for key in fields}, _CLIENT_KEYS)]
+        lines += ["", "[[client]]", *toml.lines({key: fields[key] or None for key in fields}, CLIENT_KEYS)]
     return "\n".join(lines) + "\n"
 
 
@@ -230,54 +229,12 @@ def _check_places(raw: Mapping[str, object], where: str) -> None:
         raise ConfigError(f"{where}: keys that do not belong in the [job] table: {', '.join(inside)}; {cure}")
 
 
-def split_address(text: str) -> tuple[str, int]:
-    """`host:port` or `[IPv6]:port` as a normalised host (no brackets) and a port."""
-    match = _ADDRESS.fullmatch(text.lower()) if len(text) <= 300 else None
-    port = int(match[3]) if match else 0
-    if match is None or not 1 <= port <= 65535:
-        raise ConfigError(f'{show(text)} is not "host:port" or "[IPv6]:port" with a port from 1 to 65535')
-    return _host(match[1] or match[2]), port
-
-
-def _host(text: str) -> str:
-    """A DNS name or IP address in its usual spelling; `%` scopes have no place in a certificate."""
-    if "%" not in text and (ip := _ip(text)):
-        return ip
-    name = text.lower()
-    labels = name.split(".")
-    if len(name) > 253 or not all(map(_HOST_LABEL.fullmatch, labels)) or labels[-1].isdigit():
-        raise ConfigError(f"{show(text)} is neither a DNS name (without wildcards) nor an IP address; correct it")
-    return name
-
-
-def _ip(text: str) -> str | None:
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
-        return None
-
-
-def _join_address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def _clients(top: toml.Table) -> tuple[Party, ...]:
     tables = [
-        toml.Table(raw, top.where, f"[[client]] number {number} ", _CLIENT_KEYS)
+        toml.Table(raw, top.where, f"[[client]] number {number} ", CLIENT_KEYS)
         for number, raw in enumerate(top.tables("client"), 1)
     ]
-    return tuple(_client(table) for table in tables)
-
-
-def _client(table: toml.Table) -> Party:
-    """Without an address it only dials out: nobody connects to it, so it neither listens nor has other names."""
-    name = table.label("name")
-    if "address" in table.raw:
-        return _party(table, name)
-    for key in ("bind", "names"):
-        if key in table.raw:
-            table.fail(key, "a client without address only dials out; leave it out, or give the client an address")
-    return Party(name, "", "")
+    return tuple(parties.client(table) for table in tables)
 
 
 def _relay(top: toml.Table, clients: tuple[Party, ...]) -> str:
@@ -287,41 +244,6 @@ def _relay(top: toml.Table, clients: tuple[Party, ...]) -> str:
     if relay == "never" and lacking:
         top.fail("relay", f'"never" needs an address for every client, and {lacking[0]} has none')
     return relay
-
-
-def _party(table: toml.Table, name: str) -> Party:
-    host, port = _address(table, "address")
-    if host in ("0.0.0.0", "::"):  # noqa: S104 - refused here, not bound
-        table.fail("address", f"{host} cannot be dialled; put it in bind, and here the name others reach it by")
-    _check_not_identity(table, "address", host)
-    everywhere = "::" if ":" in host else "0.0.0.0"  # noqa: S104 - mutual TLS decides who gets in
-    bind = _address(table, "bind") if "bind" in table.raw else (everywhere, port)
-    return Party(name, _join_address(host, port), _join_address(*bind), _hosts(table, "names"))
-
-
-def _address(table: toml.Table, key: str) -> tuple[str, int]:
-    text = table.text(key)
-    try:
-        return split_address(text)
-    except ConfigError as error:
-        table.fail(key, str(error))
-
-
-def _hosts(table: toml.Table, key: str) -> tuple[str, ...]:
-    names = table.strings(key) if key in table.raw else ()
-    try:
-        hosts = tuple(map(_host, names))
-    except ConfigError as error:
-        table.fail(key, str(error))
-    for host in hosts:
-        _check_not_identity(table, key, host)
-    return tuple(dict.fromkeys(hosts))
-
-
-def _check_not_identity(table: toml.Table, key: str, host: str) -> None:
-    """A certificate names one identity only, else one party could pass for another."""
-    if host == IDENTITY_DOMAIN or host.endswith("." + IDENTITY_DOMAIN):
-        table.fail(key, f"{show(host)}: names under {IDENTITY_DOMAIN} are reserved for identities; use another")
 
 
 def _check_distinct(parties: tuple[Party, ...], where: str) -> None:

@@ -14,9 +14,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from secfc.agreement import features as agreements
-from secfc.agreement import toml
-from secfc.agreement.features import CLIP, MISSING, SCALES, Feature
+from secfc.agreement import measures, toml
+from secfc.agreement.features import MISSING, SCALES, Feature
 from secfc.errors import ConfigError
 from secfc.kmeans.candidates import MOST_CANDIDATES
 from secfc.kmeans.indices import CHOICES
@@ -31,27 +30,12 @@ SMALLEST = 11  # fewer rows than this are a small cell, by the norm for health d
 MOST_ROUNDS = 300
 STARTS = 4  # of every k: with greedy k-means++, poor optima are rare (docs/operations.md)
 MOST_RUNS = 200  # of a job
-BITS = 16  # of a value below its bound, where precision is left out; fewer if the field would be large
-FIELD_BITS = 84  # of four lanes
-LEAST_BITS = 10
 
 KEYS = (
     "kind",
     "from",
-    *(
-        "k",
-        "features",
-        "scale",
-        "clip",
-        "missing",
-        "bound",
-        "precision",
-        "max_rows",
-        "max_rounds",
-        "starts",
-        "choose",
-        "seeding",
-    ),
+    *("k", "features", "scale", "clip", "missing", "bound", "precision", "max_rows"),
+    *("max_rounds", "starts", "choose", "seeding"),
     *("candidates", "segments", "membership", "ids", "split", "centers", "centers_smallest", "seed"),
 )
 _OF_ASSIGNING = ("kind", "from", "k", "features", "scale", "missing", "bound", "precision", "max_rows", "segments")
@@ -162,42 +146,18 @@ class Job:
         return hashlib.sha256(canonical.encode("ascii")).digest()
 
 
-class _NoJob(Job):
-    """Stands for the job of a federation that has none: whoever asks what it computes hears why nobody can tell."""
-
-    __slots__ = ()
-
-    def __getattribute__(self, name: str) -> object:
-        if not name.startswith("__"):
-            raise ConfigError(
-                "federation.toml has no [job] table: it is a federation that stays, to which jobs are submitted; submit one"
-                " with secfc submit, or add the table to run one job"
-            )
-        return super().__getattribute__(name)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __repr__(self) -> str:
-        return "no job"
-
-
-NO_JOB: Job = object.__new__(_NoJob)
-
-
 def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Job:
     """Validate a job file's text, or a table that was read before; `where` and `place` name file and table in errors."""
     raw = toml.read_toml(source, where) if isinstance(source, str) else source
     table = toml.Table(raw, where, place, KEYS)
     kind, source = _kind(table)
-    features, feature_names, agreed = _features(table)
-    scale, max_rows = _scale(table, agreed), table.integer("max_rows", 1)
-    clip = _clip(table, scale)
-    bound = table.positive("bound") if "bound" in raw else clip or _bound(table, scale, agreed)
-    precision = table.integer("precision", -60, 60) if "precision" in raw else _precision(bound, max_rows, features)
+    features, feature_names, agreed = measures.features(table)
+    scale, max_rows = measures.scale(table, agreed), table.integer("max_rows", 1)
+    clip = measures.clip(table, scale)
+    bound = table.positive("bound") if "bound" in raw else clip or measures.bound(table, scale, agreed)
+    precision = (
+        table.integer("precision", -60, 60) if "precision" in raw else measures.precision(bound, max_rows, features)
+    )
     k, *other_k = _clusters(table)
     columns = table.choice("split", SPLITS) == "columns"  # which implies private membership and linked IDs
     job = Job(
@@ -210,7 +170,7 @@ def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Jo
         agreed=agreed,
         scale=scale,
         clip=clip,
-        missing=_missing(table, scale, agreed),
+        missing=measures.missing(table, scale, agreed),
         bound=bound,
         precision=precision,
         max_rows=max_rows,
@@ -265,76 +225,6 @@ def _clusters(table: toml.Table) -> tuple[int, ...]:
     if not isinstance(table.get("k"), list):
         return (table.integer("k", 1),)
     return table.integers("k", 1)
-
-
-def _features(table: toml.Table) -> tuple[int, tuple[str, ...] | None, tuple[Feature, ...]]:
-    """How many columns there are, their names if the file gives more than a count, and what it says about each feature."""
-    given = table.get("features")
-    if isinstance(given, dict):
-        agreed = agreements.parse(given, table.where, table.place)
-        names = tuple(column for one in agreed for column in one.columns)
-        if twice := toml.first_repeated(names):
-            table.fail("features", f"two columns would be called {toml.show(twice)}; rename a feature or a level")
-    elif isinstance(given, list):
-        names, agreed = table.strings("features"), ()
-    else:
-        return table.integer("features", 1), None, ()
-    if not names:
-        table.fail("features", "is empty; name at least one feature, or give their number")
-    return len(names), names, agreed
-
-
-def _scale(table: toml.Table, agreed: tuple[Feature, ...]) -> str:
-    """With a range for every number, they are scaled by it unless the file says otherwise."""
-    lacking = [one.name for one in agreed if not one.range and not one.levels]
-    if "scale" not in table.raw:
-        return "range" if agreed and not lacking else SCALES[0]
-    scale = table.choice("scale", SCALES)
-    if scale == "range" and (lacking or not agreed):
-        what = f"none is given for {toml.show(lacking[0])}" if lacking else "only names are given"
-        table.fail("scale", f'"range" needs a range for every feature, as in age = {{ range = [0, 120] }}; {what}')
-    return scale
-
-
-def _clip(table: toml.Table, scale: str) -> float | None:
-    """In deviations; without one, a value beyond a bound that the file sets is an error."""
-    if "clip" in table.raw:
-        clip = table.positive("clip")
-        if scale != "standard":
-            table.fail("clip", 'is in deviations and needs scale = "standard"; leave it out')
-        if clip < 1:
-            table.fail("clip", f"must be at least 1, not {clip:g}")
-        return clip
-    return CLIP if scale == "standard" and "bound" not in table.raw else None
-
-
-def _missing(table: toml.Table, scale: str, agreed: tuple[Feature, ...]) -> str:
-    missing = table.choice("missing", MISSING)
-    ranges = bool(agreed) and all(one.range or one.levels for one in agreed)
-    if missing == "mean" and not ranges and scale != "standard":
-        what = '"mean" needs a range for every feature, whose middle stands for what is missing, or scale = "standard"'
-        table.fail("missing", what)
-    return missing
-
-
-def _bound(table: toml.Table, scale: str, agreed: tuple[Feature, ...]) -> float:
-    """What follows from the ranges."""
-    largest = [one.largest(scale) for one in agreed]
-    known = [value for value in largest if value is not None]
-    if not known or len(known) < len(largest):
-        what = (
-            'is missing; add the largest |x| there can be, give every feature a range, or agree on scale = "standard"'
-        )
-        table.fail("bound", f"{what} (all sites then learn each feature's mean and deviation over all of them)")
-    return max(known)
-
-
-def _precision(bound: float, rows: int, features: int) -> int:
-    """As many fractional bits as make 2^16 steps of the bound, or fewer if m²·d·(2η)² would need a field of five lanes."""
-    from secfc.kmeans import fixedpoint  # loads numpy, which most commands can do without
-
-    most = (FIELD_BITS - 1 - (rows**2 * features).bit_length()) // 2 - 1
-    return min(max(fixedpoint.precision_for(bound, max(min(BITS, most), LEAST_BITS)), -60), 60)
 
 
 def _check_together(job: Job, place: str) -> None:

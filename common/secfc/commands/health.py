@@ -10,7 +10,7 @@ import click
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from secfc.agreement.federation import split_address
+from secfc.agreement.parties import split_address
 from secfc.commands import options
 from secfc.errors import Unavailable
 from secfc.net import inquiry, rpc

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from secfc.agreement import federation as federations
 from secfc.agreement.federation import Federation
+from secfc.agreement.parties import IDENTITY_DOMAIN
 from secfc.agreement.uploads import DEFAULT, MEANING
 from secfc.commands import options, passphrases
 from secfc.errors import InvalidInput
@@ -105,7 +106,7 @@ def _show(federation: Federation, made: Provisioned) -> None:
     for heading in ("party", "kit", "addresses in the certificate", "expires"):
         table.add_column(heading, overflow="fold")
     for kit in made.kits:
-        names = "\n".join(name for name in _names(federation, kit) if not name.endswith(federations.IDENTITY_DOMAIN))
+        names = "\n".join(name for name in _names(federation, kit) if not name.endswith(IDENTITY_DOMAIN))
         table.add_row(kit.name, str(kit), names, made.expires.strftime("%Y-%m-%d"))
     console = Console(highlight=False, markup=False)
     console.print(table)

@@ -18,7 +18,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from secfc import textfile
 from secfc.agreement import federation as federations
-from secfc.agreement.federation import IDENTITY_DOMAIN, Federation
+from secfc.agreement.federation import Federation
+from secfc.agreement.parties import IDENTITY_DOMAIN
 from secfc.errors import ConfigError
 
 MAX_PEM_BYTES = 16 << 10

@@ -26,7 +26,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from secfc.agreement import federation as federations
-from secfc.agreement.federation import Federation, Party
+from secfc.agreement.federation import Federation
+from secfc.agreement.parties import Party
 from secfc.errors import ConfigError
 from secfc.pki import authority as authorities
 from secfc.pki import certificates, provision, roles, signedroster

@@ -14,7 +14,8 @@ import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from secfc.agreement.federation import identity, split_address
+from secfc.agreement.federation import identity
+from secfc.agreement.parties import split_address
 from secfc.errors import ConfigError, SecfcError
 from secfc.pki import proxies
 from secfc.pki.certificates import Peek, peek

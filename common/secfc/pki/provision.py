@@ -29,7 +29,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from secfc.agreement.federation import LINK_KEY, Federation, Party, dumps, identity
+from secfc.agreement.federation import LINK_KEY, Federation, dumps, identity
+from secfc.agreement.parties import Party
 from secfc.errors import ConfigError
 from secfc.pki import keyfile, roles, signedroster
 from secfc.pki.certificates import SUBMITTER_URI

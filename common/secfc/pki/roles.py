@@ -8,7 +8,8 @@ like any party, but takes no part: it has no address, brings no rows, and may ca
 from __future__ import annotations
 
 from secfc.agreement import toml
-from secfc.agreement.federation import RESERVED_NAMES, SERVER, Federation, Party
+from secfc.agreement.federation import RESERVED_NAMES, SERVER, Federation
+from secfc.agreement.parties import Party
 from secfc.errors import ConfigError
 
 SUBMITTER = "submitter"

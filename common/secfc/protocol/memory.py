@@ -9,9 +9,6 @@ dictionary that of the disk, and time passes when nothing else is left to do.
 
 from __future__ import annotations
 
-import itertools
-import os
-import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from secfc.agreement.features import SCALES, Feature
-from secfc.agreement.federation import SERVER, Federation, Party
-from secfc.agreement.job import Job
+from secfc.agreement.features import SCALES
+from secfc.agreement.federation import SERVER
 from secfc.agreement.plan import Plan
 from secfc.coding import prg
 from secfc.coding.field import Words
-from secfc.errors import DataError, InvalidInput, JobFailed, SecfcError, Unavailable
+from secfc.errors import InvalidInput, JobFailed, SecfcError, Unavailable
 from secfc.kmeans.distances import CodedClusters, Labels
 from secfc.kmeans.lloyd import Clustering, Question
 from secfc.kmeans.runs import Runs
@@ -35,12 +31,12 @@ from secfc.kmeans.standard import Rows, Unscaled
 from secfc.privacy import centers
 from secfc.privacy.centers import Centers
 from secfc.privacy.identifiers import Ids
-from secfc.protocol import messages, transfer
-from secfc.protocol.client.guard import Guard
+from secfc.protocol import memorysites, messages, transfer
 from secfc.protocol.client.inputs import Linked, Lost, Sent, Told, Unsent
 from secfc.protocol.client.participant import Participant
-from secfc.protocol.client.site import Secrets, Site
+from secfc.protocol.client.site import Secrets
 from secfc.protocol.effects import Arrived, Effects, Load, Send, Started, Tick, Worked
+from secfc.protocol.memorysites import Positions
 from secfc.protocol.parcels import Parcel, Whole
 from secfc.protocol.server.asking import RequestRecord
 from secfc.protocol.server.attempt import Attempt
@@ -49,7 +45,6 @@ from secfc.protocol.server.inputs import Followed, Joined, Reported, Unfollowed
 from secfc.protocol.server.news import Cursor
 from secfc.protocol.watching import Answered, Uploads, Watch
 
-Positions = npt.NDArray[np.int64]
 _LONGEST = 1e6  # virtual seconds: nothing in one process takes that long
 
 
@@ -91,8 +86,8 @@ class Memory:
         clip: float | None = None,
     ) -> None:
         scale = "standard" if any(isinstance(part, Unscaled) for part in rows) else SCALES[0]
-        job = _job(plan, clusters or [plan.wishes.clusters], starts, scale, clip, columns)
-        self.plan, self.federation = plan, _federation(plan, job)
+        job = memorysites.job_of(plan, clusters or [plan.wishes.clusters], starts, scale, clip, columns)
+        self.plan, self.federation = plan, memorysites.federation_of(plan, job)
         self.now = 0.0
         self.server = Coordinator(self.federation, plan, lambda _: None)
         self.server.job.own_runs = self._begin
@@ -101,7 +96,9 @@ class Memory:
         for j, name in enumerate(self.federation.roster):
             secrets = Secrets.fresh(prg.fresh_key() if seeds is None else seeds[j])
             own = None if ids is None else (lambda _, own=ids[j]: own)
-            self.clients[name] = Participant(_site(self.federation, plan, name, rows[j], secrets, own, positions))
+            self.clients[name] = Participant(
+                memorysites.site_of(self.federation, plan, name, rows[j], secrets, own, positions)
+            )
         self._todo: deque[Callable[[], None]] = deque()
         self._cursors: dict[str, Cursor] = {}
         self.alter: Callable[[str, Send], Send] = lambda _, send: send  # what a sender's message becomes on its way
@@ -251,8 +248,8 @@ def run(
     if ids is not None and [len(part) for part in ids] != [len(part) for part in rows]:
         raise InvalidInput("ids must hold one ID for each row of each client")
     if columns is not None:
-        _check_columns(plan, rows, columns, ids)
-    parts, places = _checked(plan, rows, positions, split=columns is not None)
+        memorysites.check_columns(plan, rows, columns, ids)
+    parts, places = memorysites.checked(plan, rows, positions, split=columns is not None)
     placed = None if plan.private else places
     memory = Memory(
         plan,
@@ -298,121 +295,3 @@ def _opened_centers(memory: Memory, labels: Labels, k: int) -> Centers:
         given[client.site.index] = centers.values(plan, coded, clusters)
     sums = centers.decode(plan, clusters, sizes, given)
     return Centers(clusters, tuple(sizes[list(clusters)].tolist()), sums, plan.wishes.precision)
-
-
-# --- who takes part --------------------------------------------------------------------------------------------------------
-
-
-def _names(plan: Plan) -> list[str]:
-    return [f"client-{j + 1}" for j in range(plan.wishes.clients)]
-
-
-def _job(
-    plan: Plan, clusters: Sequence[int], starts: int, scale: str, clip: float | None, columns: Sequence[int] | None
-) -> Job:
-    wishes, names = plan.wishes, _names(plan)
-    split = tuple(Feature(f"x{f + 1}", holder=names[j]) for f, j in enumerate(columns or ()))
-    return Job(
-        k=clusters[0],
-        other_k=tuple(clusters[1:]),
-        starts=starts,
-        features=wishes.features,
-        bound=wishes.bound,
-        precision=wishes.precision,
-        max_rows=wishes.max_rows,
-        seeding="random",  # the start is the caller's
-        segments=plan.segments,
-        membership=wishes.membership,
-        max_rounds=1 << 30,
-        scale=scale,
-        clip=clip,
-        agreed=split,
-        split="columns" if split else "rows",
-    )
-
-
-def _federation(plan: Plan, job: Job) -> Federation:
-    wishes, names = plan.wishes, _names(plan)
-    server, *clients = (Party(name, "memory:1", "memory:1") for name in (SERVER, *names))
-    return Federation(
-        name="memory",
-        privacy=wishes.privacy,
-        dropouts=wishes.dropouts,
-        liars=wishes.liars,
-        uploads=wishes.uploads,
-        server=server,
-        clients=tuple(clients),
-        job=job,
-    )
-
-
-def _site(
-    federation: Federation,
-    plan: Plan,
-    name: str,
-    rows: Rows | Unscaled,
-    secrets: Secrets,
-    ids: Callable[[bytes], Ids] | None,
-    places: Sequence[Positions] | None,
-) -> Site:
-    """A client that trusts the others: they are all in one process."""
-    return Site(
-        federation=federation,
-        plan=plan,
-        name=name,
-        rows=rows,
-        secrets=secrets,
-        guard=Guard(federation, plan, any_start=True),
-        verify=lambda _: None,
-        sign=lambda _: b"",
-        certificate=b"",
-        instance=os.urandom(16),
-        chance=random.Random(0),
-        ids=ids,
-        places=None if places is None else tuple(places),
-        any_start=True,
-    )
-
-
-def _checked(
-    plan: Plan, rows: Sequence[Rows | Unscaled], positions: Sequence[Positions] | None, split: bool
-) -> tuple[list[Rows | Unscaled], list[Positions]]:
-    if len(rows) != plan.wishes.clients:
-        raise InvalidInput(f"{plan.wishes.clients} clients were planned, rows of {len(rows)} were given")
-    parts = [part if isinstance(part, Unscaled) else np.asarray(part) for part in rows]
-    for j, part in enumerate(parts):
-        if isinstance(part, Unscaled):
-            continue
-        if part.ndim != 2 or part.shape[1] != plan.wishes.features or part.dtype.kind != "i":
-            raise DataError(f"client {j + 1} must bring whole-number rows of {plan.wishes.features} features")
-        if part.size and (part.max() > plan.eta or part.min() < -plan.eta):
-            raise DataError(f"client {j + 1} brings a value beyond the planned bound; quantise with the plan's bound")
-    total = sum(len(part) for part in parts)
-    if total == 0:
-        raise DataError("no client brings a row; there is nothing to cluster")
-    if (most := max(map(len, parts)) if split else total) > plan.wishes.max_rows:
-        raise DataError(f"{most} rows exceed the planned max_rows = {plan.wishes.max_rows}; plan for more")
-    if positions is None:
-        edges = np.cumsum([0] + [len(part) for part in parts])
-        positions = [np.arange(a, b) for a, b in itertools.pairwise(edges)]
-    if [len(at) for at in positions] != [len(part) for part in parts]:
-        raise InvalidInput("positions must number each client's rows, one number per row")
-    if not np.array_equal(np.sort(np.concatenate(list(positions))), np.arange(total)):
-        raise InvalidInput("positions must number all rows once")
-    return parts, list(positions)
-
-
-def _check_columns(
-    plan: Plan, rows: Sequence[Rows | Unscaled], columns: Sequence[int], ids: Sequence[Ids] | None
-) -> None:
-    holders = set(columns)
-    if len(columns) != plan.wishes.features or not holders <= set(range(plan.wishes.clients)) or len(holders) < 2:
-        raise InvalidInput("columns must name the holder of every feature, and two clients or more must hold some")
-    if not plan.private or ids is None:
-        raise InvalidInput("columns that are split need private membership, and the IDs of everybody's rows")
-    for j, part in enumerate(rows):
-        if isinstance(part, Unscaled):
-            raise InvalidInput("columns that are split are scaled by their holders")
-        own = [f for f, holder in enumerate(columns) if holder == j]
-        if np.delete(part, own, axis=1).any() or (not own and len(part)):
-            raise InvalidInput(f"client {j + 1} brings values in columns that are not its own")

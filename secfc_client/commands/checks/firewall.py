@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from secfc.agreement.federation import SERVER, Federation, Party, split_address
+from secfc.agreement.federation import SERVER, Federation
+from secfc.agreement.parties import Party, split_address
 from secfc.pki import proxies
 from secfc_client.commands.checks.verdicts import OK, Verdict
 

@@ -15,7 +15,8 @@ from contextlib import closing
 from functools import partial
 
 from secfc.agreement import federation as federations
-from secfc.agreement.federation import SERVER, Federation, Party, split_address
+from secfc.agreement.federation import SERVER, Federation
+from secfc.agreement.parties import Party, split_address
 from secfc.errors import SecfcError
 from secfc.net import inquiry
 from secfc.net.inquiry import Status

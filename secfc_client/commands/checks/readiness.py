@@ -24,7 +24,7 @@ from secfc_client import naming
 from secfc_client.commands.checks import columntable
 from secfc_client.commands.checks.network import Network
 from secfc_client.commands.checks.verdicts import FAIL, OK, SKIP, WARN, Verdict, failed, plain
-from secfc_client.datasets import description, formats, preparation
+from secfc_client.datasets import formats, preparation
 
 SOON = timedelta(days=14)  # a kit that expires sooner is worth a warning
 
@@ -159,12 +159,8 @@ def _data(federation: Federation, job: Job, data: Data) -> list[Verdict]:
     if table.dropped:
         what = f"{table.dropped} rows lack a value and take no part; their label will be empty"
         results.append(Verdict("data missing", WARN, what))
-    if found := description.dominant(values, table.feature_names):
-        what = (
-            f"{found[0]} carries {100 * found[1]:.1f} % of the variance of these rows, so clusters follow it; agree on"
-        )
-        cure = 'ranges (scale = "range" in federation.toml) or on scale = "standard"'
-        results.append(Verdict("data scale", WARN, f"{what} {cure}"))
+    if found := columns_of.dominant(values, table.feature_names):
+        results.append(Verdict("data scale", WARN, columns_of.dominant_text(*found)))
     try:
         reader.check_bounds(table, values, job.bound)
         results.append(Verdict("data bounds", OK, f"every value is within ±{job.bound:g}"))

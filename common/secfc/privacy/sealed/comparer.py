@@ -7,7 +7,7 @@ to make.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,7 @@ class Comparer(Side):
         self.place, self._committee, self._seed = place, committee, seed
         self._is_last, self._is_first = place == self.last, place == 0
         self._link = (place - self.last) % terms.members
+        self._pad = b""  # the key of the latest fresh Y′
 
     def _key(self, purpose: str) -> bytes:
         return self._committee.key(purpose, self.line.context, self.line.stage, self.line.chunk, self.line.step)
@@ -124,6 +125,10 @@ class Comparer(Side):
         self.say(SERVER, Kind.SELECTED, sides.pack(field, message))
         return pad
 
+    def again(self, field: Field, chosen: Residues32) -> Callable[[], Residues32]:
+        key, count = self._pad, len(chosen)
+        return lambda: residues(key, field, count)
+
     def _dealt(self, field: Field, count: int) -> Talk[Residues32]:
         """This member's share of dealt residues (count, l)."""
         if not self._is_last:
@@ -136,7 +141,8 @@ class Comparer(Side):
         plus, minus = self._chain("select-zero")
         signed = [(key, sign) for key, sign in ((plus, 1), (minus, -1)) if key is not None]
         zero = add_residues(np.zeros((count, field.lanes), dtype=np.uint32), signed, field)
-        return residues(self._key("select-pad"), field, count), zero
+        self._pad = self._key("select-pad")
+        return residues(self._pad, field, count), zero
 
     def turns(self, size: int, count: int) -> Bytes | None:
         self.line.next()

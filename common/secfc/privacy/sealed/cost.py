@@ -22,6 +22,7 @@ from secfc.privacy.sealed.nearest import groups
 from secfc.privacy.sealed.questions import Asked, Lloyd, Seed
 from secfc.privacy.sealed.remainders import shortened
 from secfc.privacy.sealed.rounds import chunk_rows, worth
+from secfc.privacy.sealed.seeding import part_rows
 from secfc.privacy.sealed.terms import Terms, lanes_of_product
 
 MOVED = 0.05  # of the rows: what `usual_round` takes for granted
@@ -180,7 +181,7 @@ def _folded(terms: Terms, candidates: int, parts: int | None) -> Traffic:
     def compared(rows: int) -> Traffic:
         return _compared(terms, rows * candidates, short) + _selected(ring, rows * candidates)
 
-    total = _in_parts(terms.rows, max(rounds.MOST_COMPARISONS // candidates, 1), parts, compared)
+    total = _in_parts(terms.rows, part_rows(candidates), parts, compared)
     if candidates > 1:
         wide, duels = terms.field.lanes_for(2 * terms.rows * terms.unit), candidates * (candidates - 1) // 2
         total += _compared(terms, duels, wide) + _counted(duels, candidates) + _told(terms, 1)
@@ -199,16 +200,19 @@ def _selected(ring: Field, count: int) -> Traffic:
 
 
 def seeding_memory(terms: Terms, candidates: int) -> tuple[int, int]:
-    """Bytes that a question about a seed takes at a member and at the server, at most: columns of the candidates, their
-    tentative D² twice, running sums, and what is said (a member can say all of it before the server reads any)."""
+    """Bytes that a question about a seed takes at a member and at the server, at most: D² and the indices before and after,
+    the part that is compared, bits, and what is said (a member can say all of it before the server reads any); at the
+    server besides the columns of the candidates, and their tentative D²."""
     if terms.clusters == 1:
         return 0, 0
     question = Seed(1, tuple(range(candidates)), (0,) * candidates)
     said, dealt = of_seed(terms, question), of_seed(terms, question, 1).dealt
-    values = 4 * candidates * terms.rows * (terms.field.lanes + 2 * terms.seed_lanes()) + 4 * candidates * terms.rows
-    sums = 24 * terms.rows * terms.seed_lanes()
+    lanes, pairs = terms.seed_lanes(), candidates * terms.rows
+    part = min(candidates * part_rows(candidates), pairs)
+    state = 8 * terms.rows * (lanes + 1) + pairs + 4 * part * (terms.field.lanes + 6 * lanes)
     answered = said.answered + said.single
-    return values + sums + 2 * answered + dealt, values + sums + terms.members * answered + 2 * dealt
+    columns = 4 * pairs * (terms.field.lanes + lanes)
+    return state + 2 * answered + dealt, state + columns + terms.members * answered + 2 * dealt
 
 
 # --- what may wait at a receiver ---------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ class MemberHalf(Half):
             return side, script(side, self._round, first, self._values(first, end))
         if isinstance(self.question, Seed):
             state = seeding.state_for(self.question.number, self.kept.seeds)
-            return side, seeding.seed(side, self.question.step(self.terms), self._values(first, end), state)
+            return side, seeding.seed(side, self.question.step(self.terms), self._values, state)
         asked = cast("Inertia", self.question)
         return side, inertia.total(side, asked.sizes, self._totals(asked))
 

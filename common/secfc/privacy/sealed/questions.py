@@ -84,7 +84,7 @@ class Seed:
         return _shape(terms.field, terms.rows, dict.fromkeys(self.columns, terms.seed_lanes()))
 
     def step(self, terms: Terms) -> Step:
-        return Step(terms, self.number, self.points, self.finish)
+        return Step(terms, self.number, len(self.candidates), self.points, self.finish)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -90,6 +90,9 @@ class Referee(Side):
         self.line.next()
         dealt = steps.selection(field, bits, values)
         return (yield from self._resharing(field, dealt, len(values)))
+
+    def again(self, field: Field, chosen: Residues32) -> Callable[[], Residues32]:
+        return lambda: chosen
 
     def _resharing(self, field: Field, dealt: Values, count: int) -> Talk[Residues32]:
         """Deal residues, and take the negated sum of the answers for the fresh ρ′."""

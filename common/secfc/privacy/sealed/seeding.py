@@ -2,14 +2,17 @@
 
 The candidates of a seed were uploaded as columns of single rows. Each makes a tentative D², the least total wins (ties: the
 first), then the next candidates are searched in the winner's D². The first seed has one candidate and nothing to compare.
+
+A member holds D² of no candidate: it adds their totals up part by part, and makes the winner's again from streams.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import isqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +27,10 @@ from secfc.privacy.sealed.steps import Counts, digits_of
 from secfc.privacy.sealed.streams import Bytes, Residues32
 from secfc.privacy.sealed.terms import Terms
 
+Rows = Callable[
+    [int, int], Values
+]  # one end's half of the candidates' columns (rows, candidates, L), from row … to row …
+
 
 @dataclass(frozen=True)
 class Split:
@@ -35,11 +42,12 @@ class Split:
 
 @dataclass(frozen=True)
 class Step:
-    """What is public: the seed's number, and the points of the next draws (κ bits each). Without points nothing is drawn;
-    `finish` opens the indices."""
+    """What is public: the seed's number, how many candidates it has, and the points of the next draws (κ bits each). Without
+    points nothing is drawn; `finish` opens the indices."""
 
     terms: Terms
     number: int
+    candidates: int = 1
     points: tuple[int, ...] = ()
     finish: bool = False
 
@@ -61,11 +69,21 @@ def state_for(number: int, kept: Split | None) -> Split | None:
     return kept if number else None
 
 
-def seed(side: Side, asked: Step, own: Values, state: Split | None) -> Talk[Outcome]:
-    """Fold the candidates' columns own (m, columns, lanes) into D²; draw, or open the labels."""
+def part_rows(candidates: int) -> int:
+    """Rows of a part, which is compared at once; a pad's stream can be read from every sixth row on."""
+    return max(rounds.MOST_COMPARISONS // candidates // rounds.ROW_GROUP, 1) * rounds.ROW_GROUP
+
+
+def _parts(rows: int, candidates: int) -> Iterator[slice]:
+    width = part_rows(candidates)
+    return (slice(first, min(first + width, rows)) for first in range(0, rows, width))
+
+
+def seed(side: Side, asked: Step, own: Rows, state: Split | None) -> Talk[Outcome]:
+    """Fold the candidates' columns into D²; draw, or open the labels."""
     lanes = side.terms.leading(side.terms.seed_lanes())
     if state is None:
-        winner, state = 0, Split(np.ascontiguousarray(own[:, 0, : lanes.lanes]), np.zeros((len(own), 1), np.uint32))
+        winner, state = 0, _first(side.terms.rows, lanes, own)
     else:
         winner, state = yield from _fold(side, lanes, asked, own, state)
     rows = yield from _draws(side, lanes, asked.points, state.squares)
@@ -76,28 +94,54 @@ def seed(side: Side, asked: Step, own: Values, state: Split | None) -> Talk[Outc
     return Outcome(state, winner, rows, labels)
 
 
-def _fold(side: Side, lanes: Field, asked: Step, own: Values, state: Split) -> Talk[tuple[int, Split]]:
-    bits, tentative = yield from _closer(side, lanes, own[:, :, : lanes.lanes], state.squares)
-    winner = yield from _least(side, lanes, tentative)
-    index = yield from _renumbered(side, asked.number, np.ascontiguousarray(bits[:, winner]), state.index)
-    return winner, Split(np.ascontiguousarray(tentative[:, winner]), index)
+def _first(rows: int, lanes: Field, own: Rows) -> Split:
+    squares = np.empty((rows, lanes.lanes), dtype=np.uint32)
+    for part in _parts(rows, 1):
+        squares[part] = own(part.start, part.stop)[:, 0, : lanes.lanes]
+    return Split(squares, np.zeros((rows, 1), np.uint32))
 
 
-def _closer(side: Side, lanes: Field, columns: Values, squares: Residues32) -> Talk[tuple[Bytes, Residues32]]:
-    """[d_new < D²] (m, candidates) of every row and candidate, and D² + b·(d_new − D²) (m, candidates, lanes)."""
+@dataclass(frozen=True)
+class _Compared:
+    """What one end keeps of a part (n, candidates): its half of [d_new < D²], eight a byte; and how to get that of
+    b·(d_new − D²)."""
+
+    rows: slice
+    bits: Bytes = field(repr=False)
+    chosen: Callable[[], Residues32] = field(repr=False)
+
+
+def _fold(side: Side, lanes: Field, asked: Step, own: Rows, state: Split) -> Talk[tuple[int, Split]]:
+    totals, compared = yield from _closer(side, lanes, asked.candidates, own, state.squares)
+    winner = yield from _least(side, totals)
+    bits, squares = np.empty(len(state.squares), dtype=np.uint8), np.empty_like(state.squares)
+    for part in compared:
+        before = state.squares[part.rows]
+        count = len(before) * asked.candidates
+        bits[part.rows] = np.unpackbits(part.bits, count=count)[winner :: asked.candidates]
+        squares[part.rows] = steps.plus(lanes, before, part.chosen()[winner :: asked.candidates])
+    index = yield from _renumbered(side, asked.number, bits, state.index)
+    return winner, Split(squares, index)
+
+
+def _closer(
+    side: Side, lanes: Field, candidates: int, own: Rows, squares: Residues32
+) -> Talk[tuple[Residues32, list[_Compared]]]:
+    """Totals of D² + b·(d_new − D²) (candidates, lanes), b = [d_new < D²] of every row and candidate; and its parts."""
     short = side.terms.leading(side.terms.field.lanes_for(2 * side.terms.unit))
-    shape = columns.shape
-    width = max(rounds.MOST_COMPARISONS // shape[1], 1)
-    bits, out = [], []
-    for first in range(0, len(columns), width):
-        part = slice(first, first + width)
-        before = np.repeat(squares[part], shape[1], axis=0)
-        difference = steps.minus(lanes, np.ascontiguousarray(columns[part]).reshape(-1, lanes.lanes), before)
+    primes = np.array(lanes.primes, dtype=np.uint64)
+    totals, out = np.zeros((candidates, lanes.lanes), dtype=np.uint64), []
+    for part in _parts(len(squares), candidates):
+        before = np.repeat(squares[part], candidates, axis=0)
+        columns = own(part.start, part.stop)[:, :, : lanes.lanes]
+        difference = steps.minus(lanes, np.ascontiguousarray(columns).reshape(-1, lanes.lanes), before)
+        del columns
         mine = yield from side.compare([digits_of(short, difference[:, : short.lanes])])
         chosen = yield from side.select(lanes, mine, difference)
-        bits.append(mine)
-        out.append(steps.plus(lanes, before, chosen))
-    return np.concatenate(bits).reshape(shape[:2]), np.concatenate(out).reshape(shape)
+        after = steps.plus(lanes, before, chosen).reshape(-1, candidates, lanes.lanes)
+        totals = (totals + after.sum(axis=0, dtype=np.uint64)) % primes
+        out.append(_Compared(part, np.packbits(mine), side.again(lanes, chosen)))
+    return totals.astype(np.uint32), out
 
 
 def _renumbered(side: Side, number: int, bits: Bytes, index: Residues32) -> Talk[Residues32]:
@@ -112,17 +156,12 @@ def _renumbered(side: Side, number: int, bits: Bytes, index: Residues32) -> Talk
     return np.concatenate(out)
 
 
-def _sum(lanes: Field, values: Residues32) -> Residues32:
-    primes = np.array(lanes.primes, dtype=np.uint64)
-    return np.asarray(values.sum(axis=0, dtype=np.uint64) % primes, dtype=np.uint32)
-
-
-def _least(side: Side, lanes: Field, tentative: Values) -> Talk[int]:
+def _least(side: Side, totals: Residues32) -> Talk[int]:
     """Which candidate's total is the least, told to everybody; ties to the first."""
-    if tentative.shape[1] == 1:
+    if len(totals) == 1:
         return 0
     wide = side.terms.leading(side.terms.field.lanes_for(2 * side.terms.rows * side.terms.unit))
-    totals = _sum(lanes, tentative)[:, : wide.lanes]
+    totals = totals[:, : wide.lanes]
     pairs = list(combinations(range(len(totals)), 2))
     values = np.stack([steps.minus(wide, totals[b], totals[a]) for a, b in pairs])
     bits = yield from side.compare([digits_of(wide, values)])
@@ -136,41 +175,45 @@ def _draws(side: Side, lanes: Field, points: Sequence[int], squares: Residues32)
     """For every point u the least row i with 2^κ·P_i > u·T, by blocks of ⌊√m⌋ rows, then inside the blocks; none if T = 0."""
     if not points:
         return ()
-    primes = np.array(lanes.primes, dtype=np.uint64)
-    prefix = (np.cumsum(squares, axis=0, dtype=np.uint64) % primes).astype(np.uint32)
-    width = max(isqrt(len(prefix)), 1)
-    ends = np.append(np.arange(width, len(prefix), width), len(prefix))
-    blocks = yield from _first_beyond(side, lanes, points, prefix, [ends - 1] * len(points))
+    width = max(isqrt(len(squares)), 1)
+    sums = np.add.reduceat(squares, np.arange(0, len(squares), width), axis=0, dtype=np.uint64)
+    ends = _running(lanes, sums, np.zeros(lanes.lanes, dtype=np.uint32))
+    blocks = yield from _first_beyond(side, lanes, points, ends[-1:], [ends] * len(points))
     if all(block == len(ends) for block in blocks):
         return ()
-    parts = [np.arange(block * width, min((block + 1) * width, len(prefix))) for block in blocks]
-    inside = yield from _first_beyond(side, lanes, points, prefix, parts)
+    before = np.concatenate([np.zeros_like(ends[:1]), ends])
+    parts = [_running(lanes, squares[block * width : (block + 1) * width], before[block]) for block in blocks]
+    inside = yield from _first_beyond(side, lanes, points, ends[-1:], parts)
     if any(found >= len(part) for found, part in zip(inside, parts, strict=True)):
         raise JobFailed("a draw of k-means++ finds no row in its block, so a member computes wrongly; start a new job")
-    return tuple(int(part[found]) for found, part in zip(inside, parts, strict=True))
+    return tuple(block * width + found for block, found in zip(blocks, inside, strict=True))
+
+
+def _running(lanes: Field, values: npt.NDArray[Any], before: Residues32) -> Residues32:
+    """Running sums, on top of what came before."""
+    primes = np.array(lanes.primes, dtype=np.uint64)
+    return ((np.cumsum(values, axis=0, dtype=np.uint64) + before) % primes).astype(np.uint32)
 
 
 def _first_beyond(
-    side: Side, lanes: Field, points: Sequence[int], prefix: Residues32, rows: Sequence[npt.NDArray[np.int64]]
+    side: Side, lanes: Field, points: Sequence[int], total: Residues32, sums: Sequence[Residues32]
 ) -> Talk[list[int]]:
-    """For every point the place of the first of its rows with E = u·T − 2^κ·P_i < 0, told to everybody; their number if there
-    is none."""
-    scaled = [steps.times(lanes, 1 << side.terms.draw_bits, prefix[part]) for part in rows]
-    values = [
-        steps.minus(lanes, steps.times(lanes, u, prefix[-1:]), part) for u, part in zip(points, scaled, strict=True)
-    ]
+    """For every point the place of the first of its running sums with E = u·T − 2^κ·P_i < 0, told to everybody; their number
+    if there is none."""
+    scaled = [steps.times(lanes, 1 << side.terms.draw_bits, part) for part in sums]
+    values = [steps.minus(lanes, steps.times(lanes, u, total), part) for u, part in zip(points, scaled, strict=True)]
     bits = yield from side.compare([digits_of(lanes, np.concatenate(values))])
     beyond = yield from side.reveal(bits)
-    told = None if beyond is None else octets(np.array(_places(beyond, rows), dtype="<u4"))
+    told = None if beyond is None else octets(np.array(_places(beyond, sums), dtype="<u4"))
     found: list[int] = (yield from side.tell(told, 4 * len(points))).view("<u4").tolist()
-    if any(place > len(part) for place, part in zip(found, rows, strict=True)):
+    if any(place > len(part) for place, part in zip(found, sums, strict=True)):
         raise JobFailed("the server names a row that was not compared")
     return found
 
 
-def _places(beyond: npt.NDArray[np.bool_], rows: Sequence[npt.NDArray[np.int64]]) -> list[int]:
-    """How many rows of each part are not beyond its point."""
-    parts = np.split(beyond, np.cumsum([len(part) for part in rows])[:-1])
+def _places(beyond: npt.NDArray[np.bool_], sums: Sequence[Residues32]) -> list[int]:
+    """How many running sums of each part are not beyond its point."""
+    parts = np.split(beyond, np.cumsum([len(part) for part in sums])[:-1])
     if any((np.diff(part.astype(np.int8)) < 0).any() for part in parts):
         raise JobFailed("the sums of k-means++ fall, so a member computes wrongly; start a new job")
     return [len(part) - int(part.sum()) for part in parts]

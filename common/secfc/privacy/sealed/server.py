@@ -109,7 +109,7 @@ class DealerHalf(Half):
             return side, script(side, self._round, first, own)
         if isinstance(self.question, Seed):
             state = seeding.state_for(self.question.number, self.kept.seeds)
-            return side, seeding.seed(side, self.question.step(self.terms), own, state)
+            return side, seeding.seed(side, self.question.step(self.terms), lambda a, b: own[a:b], state)
         asked = cast("Inertia", self.question)
         totals = np.zeros((self.terms.clusters, self.terms.field.lanes), dtype=np.uint64)
         inertia.cluster_sums(self.terms, asked.labels, own, 0, totals)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,10 @@ class Side(ABC):
     @abstractmethod
     def select(self, field: Field, bits: Bytes, values: Residues32) -> Talk[Residues32]:
         """SELECT: a fresh split of b·x."""
+
+    @abstractmethod
+    def again(self, field: Field, chosen: Residues32) -> Callable[[], Residues32]:
+        """How to get later what the SELECT just done gave; a member holds no more than a key for that."""
 
     @abstractmethod
     def turns(self, size: int, count: int) -> Bytes | None:

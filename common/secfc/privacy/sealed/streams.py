@@ -24,6 +24,7 @@ _SPARES = 1 << 127
 SLACK = 16  # update_into asks for a little more room than it writes
 _WIDE = 96  # rows; a multiple of three, so that they end with a word
 _BLOCK = 6 << 12  # rows of residues read together
+_FEW = 512  # values, of which none may need a spare
 _NOTHING: Bytes = np.empty(0, dtype=np.uint8)
 
 
@@ -67,6 +68,8 @@ class SmallStream:
         if out is None and len(self._buffer) < count + SLACK:
             self._buffer = np.empty(count + SLACK, dtype=np.uint8)
         values = self._stream.read(count, self._buffer if out is None else out)
+        if self._spares is None and count > _FEW:
+            self._fetch_spares(count)  # some will be needed; a call that finds none is a call too many
         done = self._clean(values, 0, self._nonzero, self._spare, self._used)
         while done < count:
             self._fetch_spares(count - done)

@@ -48,8 +48,9 @@ from secfc.protocol.server.inputs import CalledOff, Followed, Input, Joined, Rep
 from secfc.protocol.server.job import Deadlines, Member, ServerJob
 from secfc.protocol.server.news import Cursor, news, waiting
 from secfc.protocol.server.phases.base import Failed, JobPhase
+from secfc.protocol.server.phases.finished import Finished
 from secfc.protocol.server.phases.opening import Joining
-from secfc.protocol.server.phases.rounds import Finished, RoundsPhase
+from secfc.protocol.server.phases.rounds import RoundsPhase
 from secfc.protocol.server.snapshot import Snapshot, snapshot
 from secfc.protocol.transfer import Here, Sink
 

@@ -11,7 +11,8 @@ from secfc.protocol.parcels import Kind, Parcel
 from secfc.protocol.server.asking import Asking
 from secfc.protocol.server.attempt import Attempt, told_parcel
 from secfc.protocol.server.phases.base import Failed, JobPhase
-from secfc.protocol.server.phases.rounds import Finished, RoundsPhase
+from secfc.protocol.server.phases.finished import Finished
+from secfc.protocol.server.phases.rounds import RoundsPhase
 
 _BEFORE_ROUNDS = (Phase.JOINING, Phase.AGREEING, Phase.SCALING, Phase.UNION, Phase.SHARING, Phase.CHECKING)
 
