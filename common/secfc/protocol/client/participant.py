@@ -24,8 +24,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from math import isnan
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +43,7 @@ from secfc.errors import (
 )
 from secfc.privacy.identifiers import Ids
 from secfc.protocol import messages, transfer
+from secfc.protocol.client.heard import Heard
 from secfc.protocol.client.inputs import Input, Linked, Lost, Sent, Stop, Told, Unsent
 from secfc.protocol.client.past import Past
 from secfc.protocol.client.phases.base import ClientPhase, Ended, Seated
@@ -84,10 +83,9 @@ class Participant:
         if leaving is not None:
             self._phase = Leaving(self._desk, now, *leaving)
         self._line = ServerLine(self._desk, now)
-        self._waiting: messages.Waiting | None = None  # as last told
+        self._news = Heard(site)
         self._last: JobTable | None = None  # all rows as they are known here, once they have places
         self._published: Published | None = None
-        self._found: messages.Finished | None = None
 
     # --- reading ---------------------------------------------------------------------------------------------------------
 
@@ -139,7 +137,8 @@ class Participant:
     def snapshot(self) -> Snapshot:
         """A picture of the job as we see it."""
         newest = self._published.newest if self._published is not None else {}
-        run = self._found.run if self._found is not None and self._found.run in newest else min(newest, default=0)
+        found = self._news.found
+        run = found.run if found is not None and found.run in newest else min(newest, default=0)
         ended = self.ended
         return Snapshot(
             site=self.site,
@@ -147,13 +146,13 @@ class Participant:
             linked=self._line.linked,
             missing=self._phase.missing(),
             failure=ended.error if ended is not None else None,
-            unreachable_by=self._waiting.unreachable_by if self._waiting is not None else (),
+            unreachable_by=self._news.unreachable_by,
             run=run,
             labels=self._table().labels(newest[run]) if newest else None,
             taken=self._table().own >= 0 if newest else None,
             rows=len(newest[run]) if newest else 0,
             course=dict(self._published.course) if self._published is not None else {},
-            found=self._found,
+            found=found,
         )
 
     def progress(self, sender: str, parcel: Parcel) -> int:
@@ -244,39 +243,8 @@ class Participant:
     def _told(self, event: messages.Event, now: float, out: Effects) -> ClientPhase | None:
         if isinstance(event, messages.Piece):
             return self._arrived(Arrived(SERVER, event.parcel, event.offset, event.total, event.data), now, out)
-        self._describe(event, out)
+        self._news.take(event, out)
         return self._phase.told(event, now, out)
-
-    def _describe(self, event: messages.Event, out: Effects) -> None:
-        match event:
-            case messages.Waiting():
-                if event != self._waiting:
-                    out.say("waiting", phase=event.phase.value, missing=event.missing)
-                    self._describe_links(event.unreachable_by, out)
-                self._waiting = event
-            case messages.RoundRequest():
-                out.say(f"round {event.number}", attempt=event.attempt, columns=len(event.columns))
-            case messages.Finished():
-                self._found = event
-                loss = None if isnan(event.inertia) else event.inertia
-                out.say("finished", rounds=event.rounds, converged=event.converged, inertia=loss)
-                if not event.converged:
-                    limit = self.site.federation.job.max_rounds
-                    out.say(f"stopped after max_rounds = {limit}; not converged", level=logging.WARNING)
-        if isinstance(event, messages.Finished | messages.Failed) and self.site.guard.text():
-            out.say(self.site.guard.text())
-
-    def _describe_links(self, unreachable_by: tuple[str, ...], out: Effects) -> None:
-        """Say, once for each change, who cannot reach us: a firewall shows nothing to those behind it."""
-        before = self._waiting.unreachable_by if self._waiting else ()
-        address = self.site.federation.client(self.site.name).address
-        where: dict[str, Any] = {"address": address} if address else {}
-        if unreachable_by and unreachable_by != before:
-            text = "other clients cannot reach us; "
-            text += "check the firewall and what listens at our address" if address else "check the line to the server"
-            out.say(text, level=logging.WARNING, clients=unreachable_by, **where)
-        elif before and not unreachable_by:
-            out.say("other clients reach us again", **where)
 
     def _arrived(self, given: Arrived, now: float, out: Effects) -> ClientPhase | None:
         if given.sender == SERVER and isinstance(self._phase, Leaving | Ended):

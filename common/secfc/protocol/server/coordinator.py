@@ -27,7 +27,6 @@ from secfc.agreement.federation import Federation
 from secfc.agreement.plan import Plan
 from secfc.errors import (
     AlreadyJoined,
-    ConfigError,
     JobFailed,
     Malformed,
     NoSuchJob,
@@ -37,12 +36,11 @@ from secfc.errors import (
     WrongSender,
     told,
 )
-from secfc.privacy.leakage import Leakage
 from secfc.protocol import messages, transfer
 from secfc.protocol.effects import Arrived, Effects, Started, Tick, Worked
 from secfc.protocol.messages import Phase, line
 from secfc.protocol.parcels import Parcel
-from secfc.protocol.server import records
+from secfc.protocol.server import records, resuming
 from secfc.protocol.server.attempt import Attempt
 from secfc.protocol.server.inputs import CalledOff, Followed, Input, Joined, Reported, Unfollowed
 from secfc.protocol.server.job import Deadlines, Member, ServerJob
@@ -50,14 +48,8 @@ from secfc.protocol.server.news import Cursor, news, waiting
 from secfc.protocol.server.phases.base import Failed, JobPhase
 from secfc.protocol.server.phases.finished import Finished
 from secfc.protocol.server.phases.opening import Joining
-from secfc.protocol.server.phases.rounds import RoundsPhase
 from secfc.protocol.server.snapshot import Snapshot, snapshot
 from secfc.protocol.transfer import Here, Sink
-
-_INCOMPLETE = (
-    "the journal lacks something of this job, so that it cannot go on; begin a new one with --new, then start the clients "
-    "again"
-)
 
 
 class Coordinator:
@@ -146,10 +138,8 @@ class Coordinator:
             case Arrived():
                 return self._arrived(given, now, out)
             case Started():
-                try:
-                    return self._started(now, out)
-                except (ValueError, KeyError, TypeError, IndexError):
-                    raise ConfigError(_INCOMPLETE) from None
+                kept, self._kept = self._kept, {}
+                return resuming.started(self.job, self._phase, kept, now, out)
             case CalledOff():
                 return self._phase.fail(given.error, now)
             case Worked() if self._phase.quiet:
@@ -253,52 +243,3 @@ class Coordinator:
         if sink is None:
             raise OutOfTurn("this is not due; follow the job for what is")
         return sink
-
-    # --- going on with what is kept --------------------------------------------------------------------------------------
-
-    def _started(self, now: float, out: Effects) -> JobPhase | None:
-        """Count the start, and go on where an earlier process stood. Without everybody's introduction nobody was told a
-        roster, so everybody simply joins again."""
-        kept, self._kept = self._kept, {}
-        job = self.job
-        job.starts = int(kept.get("starts", b"0")) + 1
-        out.put("starts", b"%d" % job.starts)
-        if leakage := kept.get("leakage"):
-            job.carried = (leakage[:32], Leakage.from_bytes(leakage[32:]))
-        known = records.below(kept, "introduction")
-        if set(known) != set(job.members):
-            return None
-        for name, member in job.members.items():
-            member.introduction, member.seen = records.introduction_from(known[name]), now
-            member.agreed = records.agreed_from(kept[f"agreed/{name}"]) if f"agreed/{name}" in kept else None
-            member.coin, member.done = kept.get(f"coin/{name}", b""), f"done/{name}" in kept
-            member.committee = records.names_from(kept[f"committee/{name}"])
-        job.scale = kept.get("scale", b"")
-        job.verified = "verified" in kept
-        job.liars = job.suspects(records.names_from(kept.get("liars", b"[]")))
-        return self._resumed(kept, now, out)
-
-    def _resumed(self, kept: Mapping[str, bytes], now: float, out: Effects) -> JobPhase | None:
-        phase = self._phase.connected(now, Effects())
-        while phase is not None and (following := phase.begin(now, Effects())) is not None:
-            phase = following
-        for value in records.below(kept, "opened").values():
-            if phase is not None and phase.union is not None:
-                phase = (
-                    phase.worked(Worked(("open", phase.union.step), records.shown_from(value)), now, Effects()) or phase
-                )
-        states = {int(run): records.state_from(value) for run, value in records.below(kept, "state").items()}
-        if not states or phase is None or phase.phase is not Phase.SHARING:
-            return phase
-        rounds = RoundsPhase(self.job, now, phase, states)
-        done = [records.record_from(value) for value in records.below(kept, "record").values()]
-        if [record.number for record in done] != list(range(1, max(one.number for one in states.values()))):
-            raise ConfigError(_INCOMPLETE)
-        if rounds.asking is not None:
-            rounds.asking.records = done
-        ended = rounds.begin(now, out)
-        if isinstance(ended, Finished):
-            for kind in ("published", "centers"):
-                for name, value in records.below(kept, kind).items():
-                    ended.restore(name, kind, value)
-        return ended or rounds
