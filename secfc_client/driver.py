@@ -10,7 +10,7 @@ from typing import Any
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from secfc.errors import SecfcError, Unavailable
+from secfc.errors import OWN_FILES, SecfcError, Unavailable
 from secfc.logs import say
 from secfc.net import rpc
 from secfc.net.driver import Disk, Driver, Ledger
@@ -114,10 +114,9 @@ class ClientDriver:
 
     async def _farewell(self, error: SecfcError) -> None:
         """Nothing may leave any more but why we go."""
-        reason = "it has a problem with its own files; its log says which"
         try:
             async with asyncio.timeout(2.0):
-                await self._link.report(messages.Stopped(reason), self._participant.site.instance)
+                await self._link.report(messages.Stopped(OWN_FILES), self._participant.site.instance)
         except (SecfcError, TimeoutError):
             say(log, "could not tell the server that we are stopping", error=type(error).__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from secfc.agreement.federation import SERVER
 from secfc.agreement.policy import Policy
-from secfc.errors import ConfigError
+from secfc.errors import OWN_FILES, ConfigError
 from secfc.pki.kit import Kit
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.jobs.node import Node
@@ -36,13 +36,14 @@ Described = Callable[[Record, Mapping[str, Entry]], dict[str, Any]]
 class NodeView:
     """Draws views. `described`: a job as somebody sees it who has to decide about it."""
 
-    def __init__(self, kit: Kit, node: Node, described: Described, offering: Offering, state: Path) -> None:
+    def __init__(self, kit: Kit, node: Node, described: Described, offering: Offering, state: Path, out: Path) -> None:
         self._kit, self._node, self._described = kit, node, described
         self._offering, self._state = offering, state
+        self._paths = [str(path) for path in (state, out, *(one.path for one in offering.datasets))]
         self.linked = False  # whether the server tells us what it has
         self._running: Callable[[], View] | None = None
         self._last = views.idle("client", kit.party_name, kit.federation)
-        self._drawn: dict[bytes, tuple[Record, JobView]] = {}
+        self._drawn: dict[bytes, tuple[Record, Entry | None, JobView]] = {}
 
     def begins(self, table: Table, participant: Participant) -> None:
         """We take part in a job."""
@@ -83,19 +84,23 @@ class NodeView:
 
     def _jobs(self, entries: Mapping[str, Entry]) -> tuple[JobView, ...]:
         self._drawn = {digest: self._job(digest, one, entries) for digest, one in self._node.records.items()}
-        return tuple(shown for _, shown in sorted(self._drawn.values(), key=lambda drawn: -drawn[0].number))
+        ordered = sorted(self._drawn.values(), key=lambda drawn: -drawn[0].number)
+        return tuple(shown for *_, shown in ordered)
 
-    def _job(self, digest: bytes, one: Record, entries: Mapping[str, Entry]) -> tuple[Record, JobView]:
+    def _job(self, digest: bytes, one: Record, entries: Mapping[str, Entry]) -> tuple[Record, Entry | None, JobView]:
+        """Drawn anew only if something is new: the job, or what its dataset has given away."""
+        given = entries.get(budget.dataset_key(one.job.wanted.dataset))
         known = self._drawn.get(digest)
-        if one.state is State.SUBMITTED and self._node.decision(one).verdict is Verdict.PENDING:
-            question = tuple(
-                describing.facts(self._described(one, entries))
-            )  # anew: what was given away may have grown
-            return one, jobviews.of(one, State.WAITING, pending=(self._kit.party_name,), question=question)
-        if known is not None and known[0] is one:
+        if known is not None and known[0] is one and known[1] == given:
             return known
-        state = State.QUEUED if one.state is State.SUBMITTED else one.state
-        return one, jobviews.of(one, state)
+        return one, given, self._shown(one, entries)
+
+    def _shown(self, one: Record, entries: Mapping[str, Entry]) -> JobView:
+        if one.state is State.SUBMITTED and self._node.decision(one).verdict is Verdict.PENDING:
+            question = tuple(describing.facts(self._described(one, entries)))
+            return jobviews.of(one, State.WAITING, pending=(self._kit.party_name,), question=question)
+        shown = jobviews.of(one, State.QUEUED if one.state is State.SUBMITTED else one.state)
+        return replace(shown, reason=OWN_FILES) if any(path in one.reason for path in self._paths) else shown
 
 
 def _of_dataset(prefix: str, entry: Entry | None, rules: Policy) -> tuple[GivenView, ...]:

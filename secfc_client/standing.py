@@ -109,7 +109,7 @@ class StandingNode:
             self._shelf.forget()
         self._attending = False  # whether the server has told us what it has since we started
         self._door, self._deciding = door, None if door is None else Deciding(self._answer, deciding.token(state))
-        self._page = NodeView(kit, self._node, self._described, offering, state)
+        self._page = NodeView(kit, self._node, self._described, offering, state, out)
 
     async def run(self, bind: str) -> int:
         """Until stopped; the code of the signal. Raises what our own machine lacks."""

@@ -63,6 +63,8 @@ def describe(now: Snapshot, wire_seconds: float, clusters: str | None = None) ->
         },
         "sharing_seconds": {name: report.seconds for name, report in held.items()},
         "labels_written": [client.name for client in now.clients if client.done],
+        "pairs_asked": sum(record.pairs_asked for record in now.records),  # distances, by each responder
+        "pairs": sum(record.pairs for record in now.records),  # the same, had nothing been left out (`prune`)
         "history": [_request(record, federation.roster) for record in now.records],
     }
 

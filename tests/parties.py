@@ -52,7 +52,8 @@ def make_federation(clients: int = 5, **changes: Any) -> Federation:
         "precision": 4,
     } | changes
     line = {
-        key: f"{key} = {toml.dump(value) if isinstance(value, str | dict) else value}" for key, value in keys.items()
+        key: f"{key} = {toml.dump(value) if isinstance(value, str | dict | bool) else value}"
+        for key, value in keys.items()
     }
     lines = [line[key] for key in keys if key not in KEYS] + ["[job]"] + [line[key] for key in keys if key in KEYS]
     lines += ["[server]", 'address = "server.test:1"']

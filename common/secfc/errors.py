@@ -92,8 +92,11 @@ class JobFailed(SecfcError):
     """The job as a whole ended without a result."""
 
 
+OWN_FILES = "it has a problem with its own files; its log says which"
+
+
 def told(error: SecfcError) -> str:
     """What another party hears of an error: its text, unless it is about files of ours, whose names are nobody's business."""
     if isinstance(error, ConfigError | DataError | StorageError):
-        return "it has a problem with its own files; its log says which"
+        return OWN_FILES
     return str(error)

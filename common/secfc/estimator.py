@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from secfc.agreement import plan
 from secfc.agreement.features import CLIP
-from secfc.agreement.job import MOST_RUNS, STARTS
+from secfc.agreement.job import MOST_RUNS, PRUNE, STARTS
 from secfc.errors import DataError, InvalidInput
 from secfc.kmeans import fixedpoint, standard
 from secfc.kmeans.coins import Coins
@@ -67,6 +67,8 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         the field then gets as many lanes as m²·d·(2η)² < Q asks for, so nothing can overflow.
     max_iter : largest number of Lloyd rounds.
     reveal_centers : whether all clients consent to opening the centres at the end.
+    prune : whether distances that cannot change any row's cluster are left out (masked and open uploads only); the result is
+        the same.
     random_state : seed of the start; shares and masks always come from the operating system's generator.
 
     Attributes
@@ -103,6 +105,7 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         max_iter: int = 300,
         random_state: Any = None,
         reveal_centers: bool = False,
+        prune: bool = PRUNE,
     ) -> None:
         self.n_clusters = n_clusters
         self.n_init = n_init
@@ -120,6 +123,7 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self.max_iter = max_iter
         self.random_state = random_state
         self.reveal_centers = reveal_centers
+        self.prune = prune
 
     def fit(self, X: Any, y: Any = None, groups: Any = None, initial_labels: Any = None) -> Self:
         """Cluster the rows of X. `groups` says which client owns a row (default: n_clients equal runs); the result does
@@ -255,6 +259,7 @@ class SecureKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
                 seeding=self.seeding,
                 candidates=self.candidates,
                 segments=self.segments,
+                prune=bool(self.prune),
             )
         )
 

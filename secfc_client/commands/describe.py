@@ -33,4 +33,6 @@ def command(file: Path) -> None:
             why = column.remark or f"{column.kind}, {column.distinct} different values"
             click.echo(f"# {key} = {{}}  # {why}{gone}")
         else:
-            click.echo(f"{key} = {toml.dump(feature.plain())}" + (f"  #{gone[1:]}" if gone else ""))
+            notes = [f"{column.missing} missing"] if column.missing else []
+            notes += ["few are large; with a range that begins above 0: log = true?"] if column.skewed else []
+            click.echo(f"{key} = {toml.dump(feature.plain())}" + (f"  # {'; '.join(notes)}" if notes else ""))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from secfc.agreement.features import Feature
 from secfc.errors import DataError
@@ -16,6 +17,7 @@ from secfc_client.datasets import columns
 from secfc_client.datasets.formats.base import check_names, commas_are_decimal
 
 DATE = "date or time"
+SKEWED = 2.0
 FEW = 16  # distinct values of a column that is likely a category
 
 
@@ -30,6 +32,7 @@ class Column:
     distinct: int
     least: float | None = None
     most: float | None = None
+    skewed: bool = False  # all above 0, and few are large
 
     @property
     def remark(self) -> str:
@@ -68,7 +71,16 @@ def _column(path: Path, name: str, column: pa.ChunkedArray, comma: bool) -> Colu
     if not len(there):
         return Column(name, "empty", len(column), gone, 0)
     distinct = len(np.unique(there))
-    return Column(name, "number", len(column), gone, distinct, float(there.min()), float(there.max()))
+    least, most = float(there.min()), float(there.max())
+    return Column(name, "number", len(column), gone, distinct, least, most, least > 0 and _skewness(there) > SKEWED)
+
+
+def _skewness(values: NDArray[np.float64]) -> float:
+    """Third standardised moment; 2 is that of an exponential distribution."""
+    scaled = values / np.abs(values).max()  # cubes of what any float can hold must not overflow
+    centred = scaled - scaled.mean()
+    deviation = float(centred.std())
+    return float(np.mean(centred**3)) / deviation**3 if deviation > 0 else 0.0
 
 
 def _kind(column: pa.ChunkedArray) -> str:

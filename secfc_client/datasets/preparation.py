@@ -82,11 +82,20 @@ def _columns(path: Path, feature: Feature, column: pa.ChunkedArray, comma: bool)
     if not feature.levels:
         found = columns.numbers(path, feature.name, column, comma)
         _check_range(path, feature, found)
-        return found[:, None]
+        return (_logarithms(path, feature, found) if feature.log else found)[:, None]
     places = columns.codes(path, feature.name, column, feature.levels)
     hot = np.eye(len(feature.levels))[places]
     hot[places < 0] = np.nan
     return hot
+
+
+def _logarithms(path: Path, feature: Feature, values: Values) -> Values:
+    outside = np.flatnonzero(values <= 0)
+    if len(outside):
+        what = "the value has no logarithm; correct it, or agree on this feature without log = true"
+        raise columns.cells_error(path, (outside[:3].tolist(), len(outside)), feature.name, what)
+    logs: Values = np.clip(np.log(values), *(feature.ends or (-np.inf, np.inf)))  # rounding may lead a little beyond
+    return logs
 
 
 def _check_range(path: Path, feature: Feature, values: Values) -> None:

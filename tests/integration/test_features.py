@@ -14,7 +14,8 @@ from secfc import local
 from secfc.agreement.features import Feature
 from tests.integration import helpers
 
-AGREED = (Feature("age", range=(0.0, 100.0)), Feature("sex", levels=("f", "m")), Feature("income", range=(0.0, 1e6)))
+INCOME = Feature("income", range=(1.0, 1e6), log=True)
+AGREED = (Feature("age", range=(0.0, 100.0)), Feature("sex", levels=("f", "m")), INCOME)
 pytestmark = pytest.mark.slow
 
 NAMES = tuple(name for one in AGREED for name in one.columns)
@@ -37,9 +38,9 @@ def test_labels_are_those_of_the_clean_table(tmp_path: Path, membership: str) ->
         max_rows=60,
         membership=membership,
     )
-    clean = np.array(
-        [[a / 50 - 1, s == "f", s == "m", i / 5e5 - 1] for a, s, i in zip(ages, sexes, incomes, strict=True)]
-    )
+    low, high = np.log(1.0), np.log(1e6)
+    logs = (np.log(incomes) - (low / 2 + high / 2)) / (high / 2 - low / 2)
+    clean = np.array([[a / 50 - 1, s == "f", s == "m", i] for a, s, i in zip(ages, sexes, logs, strict=True)])
     parts = [clean[0::3], clean[1::3], clean[2::3]]
     named = ["--write-ids"] if membership == "private" else []
     site = helpers.prepared(tmp_path, parts, made, client_options=named)

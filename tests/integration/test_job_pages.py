@@ -46,7 +46,8 @@ def test_a_job_is_approved_in_a_site_s_page_and_followed_to_its_end_where_all_di
         hub, node = (f"http://127.0.0.1:{port}" for port in local.free_ports(2))
         site.start("server", options=["--web", hub.removeprefix("http://")])
         site.start(second, options=["--web", node.removeprefix("http://")])
-        site.until_said(second, "page")
+        for party in ("server", second):
+            site.until_said(party, "page")
         until(lambda: [party["ok"] for party in view(hub)["parties"]] == [False, True, False], "who is there")
         site.start(first, third)
         site.ready()

@@ -124,6 +124,8 @@ def test_a_person_decides_in_the_page_of_a_site_and_the_hub_s_page_tells_of_all_
         site.start(second, options=["--web", node.removeprefix("http://").rstrip("/")])
         site.start(first, third)
         site.ready()
+        for party in ("server", second):
+            site.until_said(party, "page")
         browser.get(hub)
         until(lambda: text(browser, "now").startswith("No job has run"), "the hub has a page")
         until(lambda: state(browser, third).split("\t")[1] == "connected", "who is there")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secfc.protocol import memory
+from secfc.protocol import memory, memorysites
 from secfc.protocol.effects import Effects, PutSpool
 from secfc.protocol.parcels import Chained, Made
 from secfc_client.engines.stored import StoredRows
@@ -19,7 +19,7 @@ class OnDisk:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.made, self.sealed = folder, 0, 0
-        site, carry_out = memory._site, memory.Memory._carry_out
+        site, carry_out = memorysites.site_of, memory.Memory._carry_out
 
         def on_disk(*args: Any) -> Any:
             found = site(*args)
@@ -38,7 +38,7 @@ class OnDisk:
             self.made += sum(isinstance(send.body, Made | Chained) for send in effects.send)
             carry_out(memory, name, effects)
 
-        patch.setattr(memory, "_site", on_disk)
+        patch.setattr(memorysites, "site_of", on_disk)
         patch.setattr(memory.Memory, "_carry_out", keeping)
 
 

@@ -152,7 +152,7 @@ def test_numbers_and_attempts_rise_and_an_attempt_has_one_responder_set() -> Non
 
 
 def received(one: Attempt, client: int) -> int:
-    return one.exchange._exchanges[0]._decoder.received(client)  # type: ignore[attr-defined]
+    return one.exchange._exchanges[0]._decoders[0].received(client)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("uploads", ["masked", "open"])
@@ -359,7 +359,7 @@ def _uploads(job: World, name: str) -> list[Lie]:
         named = [Parcel(session, Kind.UPLOAD, parcels.attempt_name(*one)) for one in [(1, 1), (0, 0), *numbers]]
         return [("an upload that is not due", Arrived(name, one, 0, 8, bytes(8)), OutOfTurn) for one in named]
     (number, tried), client = current.name, job.scene.federation.roster.index(name)
-    due = 8 * current.exchange._exchanges[0]._decoder.shape.layout.words  # type: ignore[attr-defined]
+    due = 8 * current.exchange._exchanges[0]._decoders[0].shape.layout.words  # type: ignore[attr-defined]
     at = 8 * received(current, client) if client in current.responders else 0
 
     def send(

@@ -177,6 +177,8 @@ def random_scene(chance: random.Random, *, sealed: bool | None = None) -> Scene:
         settings["starts"] = chance.choice([1, 1, 2] if several else [2, 3])
     if chance.random() < 0.2:
         settings["scale"] = "standard"
+    if settings["uploads"] != "sealed":  # drawn apart, so that scenes are otherwise those of before
+        settings["prune"] = random.Random(repr(settings)).random() < 0.6
     agreed = relayed(make_federation(clients, **settings), chance.choice([0.0, 0.0, 0.0, 0.5, 1.0]), chance)
     sizes = [chance.choice([0, 1, 3, 4, 6]) for _ in range(clients)]
     sizes[0] += max(max(agreed.job.ks) + 1 - sum(sizes), 0)

@@ -43,6 +43,10 @@ def test_random_scenes_are_of_all_kinds() -> None:
     assert sum(scene.uploads == "sealed" for scene in scenes) >= 80
     assert any(scene.uploads == "sealed" and scene.job.k > 8 for scene in scenes), "groups of clusters"
     assert any(scene.liars for scene in scenes)
+    prunes = Counter((scene.uploads, scene.job.membership, scene.job.seeding) for scene in scenes if scene.job.prune)
+    assert len(prunes) == 2 * 2 * 3, "distances are left out in every kind that shows them"
+    assert any(scene.job.prune and scene.liars for scene in scenes)
+    assert any(scene.job.prune and len(scene.job.runs) > 1 for scene in scenes)
     assert {scene.job.centers for scene in scenes} == {"nobody", "clients", "server"}
     assert sum(len(scene.job.runs) > 1 for scene in scenes) >= 80, "several runs"
     split = [scene for scene in scenes if scene.holders]

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from secfc.agreement.federation import SERVER
 from secfc.agreement.policy import Policy
 from secfc.errors import JobFailed, NoSuchJob, SecfcError, StorageError, Unavailable
+from secfc.kmeans import bounds
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.lloyd import State
 from secfc.net import wire
@@ -150,6 +151,8 @@ class World:
         with ExitStack() as stack:
             stack.enter_context(mock.patch.object(transfer, "PIECE_BYTES", self.piece_bytes))
             stack.enter_context(mock.patch.object(transfer, "FIRST_BYTES", self.piece_bytes // 2))
+            stack.enter_context(mock.patch.object(bounds, "WORTH", 0))  # distances are left out however few they are
+            stack.enter_context(mock.patch.object(bounds, "MOST", 1.0))
             stack.enter_context(self.registry.watching())
             yield
 

@@ -550,7 +550,7 @@ def test_a_repeated_upload_under_another_name_is_refused(uploads: str) -> None:
         server.attempt.name,
         vars(server.attempt.exchange._exchanges[0]),
     )
-    decoder = exchange["_decoders"][0] if uploads == "sealed" else exchange["_decoder"]
+    decoder = exchange["_decoders"][0]
     total = 8 * decoder.shape.layout.words
 
     def send(client: int, kind: Kind = Kind.UPLOAD, name: bytes = parcel.name) -> None:

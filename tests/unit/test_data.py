@@ -619,6 +619,43 @@ def test_missing_values_as_agreed(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "out.parquet")["cluster"].to_pylist() == [None, 1, None, 0]
 
 
+def test_logarithms(tmp_path: Path) -> None:
+    lines = (
+        "k = 1\nmax_rows = 9\nfeatures = { income = { range = [1, 1e6], log = true }, age = { range = [0, 100] } }\n"
+    )
+    job = jobs.parse(lines, "x")
+    path = put(tmp_path, "age,income\n50,1000\n0,1e6\n100,1\n50,NA\n")
+    table = load(path, agreed=job.agreed, missing="mean")
+    assert table.feature_names == ("log(income)", "age")
+    np.testing.assert_allclose(table.features[:, 0], np.log([1000, 1e6, 1, 1000]))
+    np.testing.assert_allclose(preparation.scaled(job, table.features), [[0, 0], [1, -1], [-1, 1], [0, 0]], atol=1e-15)
+    fails(lambda: load(put(tmp_path, "age,income\n1,2e6\n"), agreed=job.agreed), "'income'", "from 1 to 1e+06")
+    free = (Feature("income", log=True), Feature("age"))
+    fails(
+        lambda: load(put(tmp_path, "age,income\n1,0\n2,5\n3,-1\n"), agreed=free),
+        "data rows 1, 3",
+        "'income'",
+        "logarithm",
+    )
+    standard = load(put(tmp_path, "age,income\n1,NA\n2,5\n"), agreed=free, missing="mean", scale="standard")
+    assert np.isnan(standard.features[0, 0])
+    path = put(tmp_path, "age,income\n50,1000\n0,1e6\n100,1\n50,NA\n")
+    data.write(load(path, agreed=free, missing="drop"), labels(1, 0, 1), tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text().splitlines()[1:] == ["50,1000,1", "0,1e6,0", "100,1,1", "50,NA,"]
+
+
+@QUICK
+@given(st.floats(1e-300, 1e298), st.floats(1.0001, 1e8))
+def test_the_ends_of_a_range_are_within_the_bound_that_follows(tmp_path: Path, low: float, times: float) -> None:
+    high = min(low * times, 1e299)
+    for scale in ("range", "none"):
+        about = f"range = [{low!r}, {high!r}], log = true"
+        lines = f"k = 1\nmax_rows = 9\nscale = '{scale}'\nfeatures = {{ x = {{ {about} }} }}\n"
+        job = jobs.parse(lines, "x")
+        table = load(put(tmp_path, f"x\n{low!r}\n{high!r}\n"), 1, agreed=job.agreed)
+        data.check_bounds(table, preparation.scaled(job, table.features), job.bound)
+
+
 def test_nothing_at_all_in_a_text_column_is_a_missing_value(tmp_path: Path) -> None:
     """Files with types have nulls, and dictionaries of texts."""
     words = pa.array(["f", None, "m"])

@@ -27,6 +27,14 @@ def test_a_first_section_of_features_can_be_read(tmp_path: Path) -> None:
     assert "# one = {}  # constant" in told.output
 
 
+def test_few_large_values_are_remarked(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("income,shifted\n" + "".join(f"{1.5**i:.6f},{1.5**i - 1:.6f}\n" for i in range(30)))
+    lines = CliRunner().invoke(describe.command, [str(path)]).output.splitlines()
+    assert "log = true?" in lines[1]
+    assert "log" not in lines[2]  # begins at 0, which has no logarithm
+
+
 def test_columns_that_are_no_features_as_they_stand(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     table = {

@@ -511,9 +511,26 @@ def test_features_with_what_is_agreed_about_each() -> None:
     assert plain.digest() != job.digest()
 
 
+def test_digests_of_features_stay_as_they_were_before_there_were_logarithms() -> None:
+    """Federations, and clusters that sites have kept, go on."""
+    text = "k = 2\nmax_rows = 9\nfeatures = { age = { range = [1, 9] }, sex = { levels = ['f', 'm'] } }\n"
+    one, other = (job.parse(lines, "x") for lines in (text, text.replace("[1, 9]", "[1, 9], log = true")))
+    assert one.digest().hex() == "90ae274e91878ea3ec5470cd3a5a3404a20b2e30ac29833aee65b31ea7ae7304"
+    assert one.measures().hex() == "8a030910446e58772b8fa39e5ca901b18270f504e431724b9bd388bea52127a9"
+    assert one == job.parse(text.replace("[1, 9]", "[1, 9], log = false"), "x")
+    assert one.digest() != other.digest()
+    assert one.measures() != other.measures()
+    assert other.feature_names == ("log(age)", "sex=f", "sex=m")
+    assert job.parse(job.dumps(other), "x") == other
+
+
 @pytest.mark.parametrize(
     ("features", "complaint"),
     [
+        ("{ age = { log = 1 } }", "log: must be true or false"),
+        ("{ age = { range = [0, 9], log = true } }", "must begin above 0"),
+        ("{ age = { range = [1e299, 1.0000000000000002e299], log = true } }", "whose logarithms are alike"),
+        ('{ sex = { levels = ["f", "m"], log = true } }', "leave out one"),
         ("{ age = { range = [120, 0] } }", "two finite numbers"),
         ("{ age = { range = [0, inf] } }", "two finite numbers"),
         ("{ age = { rang = [0, 1] } }", 'did you mean "range"'),
@@ -608,10 +625,10 @@ def test_a_job_that_says_nothing_of_holders_keeps_its_digest() -> None:
     )
     job = federations.parse(text, "f.toml").job
     fields = dataclasses.asdict(job)
-    for name in ("other_k", "choose", "missing", "split", "clip", "kind", "source"):
+    for name in ("other_k", "choose", "missing", "split", "clip", "kind", "source", "prune"):
         del fields[name]
     for one in fields["agreed"]:
-        del one["holder"]
+        del one["holder"], one["log"]
     canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     assert job.digest() == hashlib.sha256(canonical.encode()).digest()
 

@@ -112,12 +112,13 @@ OTHERS = {
     "responders": (0, 2, 3, 5, 7),
     "assignment": b"another assignment",
     "columns": (0, 1),
+    "rows": b"some of them",
 }
 
 
 @pytest.mark.parametrize("component", [field.name for field in dataclasses.fields(MaskContext)])
 def test_every_component_of_the_context_changes_every_key(component: str) -> None:
-    """docs/protocol.md: bound to session, plan digest, round, attempt, responders, assignment and columns."""
+    """docs/protocol.md: bound to session, plan digest, round, attempt, responders, assignment, columns and rows."""
     other = dataclasses.replace(CONTEXT, **{component: OTHERS[component]})
     assert stream_key(b"s" * 32, CONTEXT) != stream_key(b"s" * 32, other)
     before = {key for key, _ in keys_of(CONTEXT, 1)[0]}

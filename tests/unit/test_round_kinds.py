@@ -101,6 +101,14 @@ class ToyExchange:
     def detail(self) -> bytes:
         return b""
 
+    @property
+    def rows(self) -> bytes:
+        return self.uploads.rows
+
+    @property
+    def pairs(self) -> int:
+        return self.uploads.pairs
+
 
 class ToyServer:
     committee: tuple[int, ...] = ()
@@ -110,6 +118,9 @@ class ToyServer:
 
     def lost(self, client: int) -> bool:
         return False
+
+    def whole(self) -> None:
+        self._half.whole()
 
     def ask(
         self, question: Question, responders: tuple[int, ...], liars_left: int, attempt: int, quickest: Sequence[int]

@@ -250,6 +250,8 @@ def json_context(context: MaskContext) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name in MaskContext.__dataclass_fields__:
         value = getattr(context, name)
+        if name == "rows" and not value:  # all of them, as ever
+            continue
         out[name] = value.hex() if isinstance(value, bytes) else list(value) if isinstance(value, tuple) else value
     return out
 

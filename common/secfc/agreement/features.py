@@ -1,7 +1,8 @@
 """What a job agrees on about each feature, before anybody looks at rows: its range, its levels, and so how it is scaled.
 
 A feature is a column of every site's file. A numeric one is one column of what is clustered; one with `levels` is a column of
-zeros and ones per level (one-hot), so that two rows of different levels are √2 apart. Where columns are split over the
+zeros and ones per level (one-hot), so that two rows of different levels are √2 apart. With `log` a value's natural logarithm
+stands for it in all that follows, under the name log(NAME). Where columns are split over the
 clients, a feature also names the one client that holds it.
 """
 
@@ -17,7 +18,7 @@ SCALES = ("none", "range", "standard")
 CLIP = 6.0  # deviations, where scale is "standard" and the file says neither clip nor bound
 MISSING = ("error", "drop", "mean")
 MOST_LEVELS = 1000
-_KEYS = ("holder", "range", "levels")
+_KEYS = ("holder", "range", "log", "levels")
 
 
 @dataclass(frozen=True)
@@ -28,36 +29,44 @@ class Feature:
     range: tuple[float, float] | None = None  # every value lies within it
     levels: tuple[str, ...] = ()  # the values of a category; none: a number
     holder: str = ""  # the client whose column it is, if columns are split over the clients
+    log: bool = False  # of values that all are above 0, and spread over powers of ten
 
     @property
     def columns(self) -> tuple[str, ...]:
         """What is clustered of it."""
-        return tuple(f"{self.name}={level}" for level in self.levels) or (self.name,)
+        return tuple(f"{self.name}={level}" for level in self.levels) or (
+            f"log({self.name})" if self.log else self.name,
+        )
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The range of what is clustered."""
+        return (math.log(self.range[0]), math.log(self.range[1])) if self.log and self.range else self.range
 
     @property
     def middle(self) -> float:
         """Stands for a missing value."""
         if self.levels:
             return 1 / len(self.levels)
-        low, high = self.range or (0.0, 0.0)
+        low, high = self.ends or (0.0, 0.0)
         return low / 2 + high / 2
 
     def largest(self, scale: str) -> float | None:
         """The largest |x| there can be after scaling; None if nothing is agreed."""
         if self.levels or (scale == "range" and self.range):
             return 1.0
-        return max(map(abs, self.range)) if self.range else None
+        return max(map(abs, self.ends)) if self.ends else None
 
     def spread(self, scale: str) -> tuple[float, float]:
         """(shift, unit): a value x is clustered as (x − shift) / unit."""
-        if scale != "range" or self.range is None:  # standard: known once all sites have added up their sums
+        if scale != "range" or self.ends is None:  # standard: known once all sites have added up their sums
             return 0.0, 1.0
-        low, high = self.range
+        low, high = self.ends
         return self.middle, high / 2 - low / 2
 
     def plain(self) -> dict[str, object]:
         """As in the file."""
-        fields: dict[str, object] = {"holder": self.holder, "range": self.range, "levels": self.levels}
+        fields: dict[str, object] = {"holder": self.holder, "range": self.range, "log": self.log, "levels": self.levels}
         return {key: value for key, value in fields.items() if value}
 
 
@@ -68,10 +77,23 @@ def parse(raw: Mapping[str, object], where: str, place: str) -> tuple[Feature, .
         outer = toml.Table({"name": [name], name: about}, where, f"{place}features: ", ("name", name))
         outer.strings("name")
         table = toml.Table(outer.table(name), where, f"{place}features: {toml.show(name)} ", _KEYS)
-        found.append(Feature(name, _range(table), _levels(table), _holder(table)))
+        found.append(Feature(name, _range(table), _levels(table), _holder(table), table.flag("log", False)))
         if found[-1].range and found[-1].levels:
             table.fail("range", "is for numbers, and this feature has levels; leave out one of them")
+        if found[-1].log and found[-1].levels:
+            table.fail("log", "is for numbers, and this feature has levels; leave out one of them")
+        _check_log(table, found[-1])
     return tuple(found)
+
+
+def _check_log(table: toml.Table, feature: Feature) -> None:
+    if not feature.log or feature.range is None:
+        return
+    if feature.range[0] <= 0:
+        table.fail("range", "must begin above 0 with log = true: nothing else has a logarithm")
+    low, high = feature.ends or feature.range
+    if not low < high:
+        table.fail("range", "has ends whose logarithms are alike; make it wider")
 
 
 def _holder(table: toml.Table) -> str:

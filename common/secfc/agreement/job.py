@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from secfc.agreement import measures, toml
@@ -28,6 +28,7 @@ SPLITS = ("rows", "columns")  # what differs from client to client: whose rows, 
 AUDIENCES = ("nobody", "clients", "server")  # who may see the final centres; each includes the ones before
 SMALLEST = 11  # fewer rows than this are a small cell, by the norm for health data
 MOST_ROUNDS = 300
+PRUNE = False  # whether distances that cannot matter are left out, where the server sees distances
 STARTS = 4  # of every k: with greedy k-means++, poor optima are rare (docs/operations.md)
 MOST_RUNS = 200  # of a job
 
@@ -36,7 +37,7 @@ KEYS = (
     "from",
     *("k", "features", "scale", "clip", "missing", "bound", "precision", "max_rows"),
     *("max_rounds", "starts", "choose", "seeding"),
-    *("candidates", "segments", "membership", "ids", "split", "centers", "centers_smallest", "seed"),
+    *("candidates", "segments", "membership", "ids", "split", "centers", "centers_smallest", "seed", "prune"),
 )
 _OF_ASSIGNING = ("kind", "from", "k", "features", "scale", "missing", "bound", "precision", "max_rows", "segments")
 _CLUSTERS_NAME = re.compile(r"[0-9a-f]{32}")
@@ -71,6 +72,7 @@ class Job:
     kind: str = CLUSTER
     source: str = ""  # `from` in the file: names the clusters that rows are assigned to (`secfc.agreement.clusters`)
     split: str = SPLITS[0]
+    prune: bool = PRUNE
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -124,6 +126,7 @@ class Job:
         """SHA-256 of how values become whole numbers: rows of jobs that differ in it cannot be compared."""
         names = ("features", "feature_names", "agreed", "scale", "bound", "precision")
         fields = {name: value for name, value in dataclasses.asdict(self).items() if name in names}
+        fields["agreed"] = _without(fields["agreed"], "log")
         return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")).digest()
 
     def assigning(self, source: str, k: int) -> Job:
@@ -137,13 +140,18 @@ class Job:
         fields = dataclasses.asdict(self)
         silent: dict[str, object] = {"other_k": (), "starts": 1, "choose": CHOICES[0]}
         silent |= {"agreed": (), "scale": SCALES[0], "clip": None, "missing": MISSING[0], "split": SPLITS[0]}
-        silent |= {"kind": CLUSTER, "source": ""}
-        fields["agreed"] = tuple({key: v for key, v in one.items() if key != "holder" or v} for one in fields["agreed"])
+        silent |= {"kind": CLUSTER, "source": "", "prune": PRUNE}
+        fields["agreed"] = _without(fields["agreed"], "holder", "log")
         for name, plain in silent.items():
             if fields[name] == plain:
                 del fields[name]
         canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("ascii")).digest()
+
+
+def _without(agreed: Iterable[Mapping[str, object]], *keys: str) -> tuple[dict[str, object], ...]:
+    """Features without those of these keys that say nothing: as before there were such keys."""
+    return tuple({key: value for key, value in one.items() if key not in keys or value} for one in agreed)
 
 
 def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Job:
@@ -184,6 +192,7 @@ def parse(source: str | Mapping[str, object], where: str, place: str = "") -> Jo
         centers=table.choice("centers", AUDIENCES),
         centers_smallest=table.integer("centers_smallest", 1, default=SMALLEST),
         seed=table.words("seed") if "seed" in raw else None,
+        prune=table.flag("prune", PRUNE),
     )
     if kind == ASSIGN:
         return job.assigning(source, job.k)
@@ -197,6 +206,8 @@ def dumps(job: Job) -> str:
     fields = dataclasses.asdict(job) | {"features": agreed or job.feature_names or job.features}
     fields["k"] = job.ks if job.other_k else job.k
     fields["from"] = job.source
+    if job.prune == PRUNE:  # so that files and signatures of jobs that say nothing about it stay as they were
+        fields["prune"] = None
     keys = _OF_ASSIGNING if job.kind == ASSIGN else [key for key in KEYS if key not in ("kind", "from")]
     return "\n".join(toml.lines(fields, keys)) + "\n"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc.agreement.federation import Federation
+from secfc.agreement.job import PRUNE
 from secfc.agreement.uploads import MASKED_PRICE
 from secfc.agreement.wishes import Wishes, check_count, checked
 from secfc.coding.field import MAX_LANES, Field, Layout, lane_primes
@@ -28,7 +29,9 @@ from secfc.coding.lagrange import Code
 from secfc.coding.sharing import segment_length
 from secfc.errors import PlanError, RangeError
 from secfc.kmeans import candidates, fixedpoint
-from secfc.kmeans.distances import Shape
+from secfc.kmeans.distances import Labels, Pattern, Shape
+from secfc.kmeans.pairs import strips
+from secfc.kmeans.rowsets import Wanted
 from secfc.privacy.sealed import terms
 from secfc.privacy.sealed.terms import Terms
 
@@ -102,6 +105,12 @@ class Plan:
         """Columns and lanes of an upload."""
         return Shape.of(self.field, rows, sizes, columns, self.unit)
 
+    def shapes(self, labels: Labels, sizes: npt.NDArray[np.int64], wanted: Mapping[int, Wanted]) -> Sequence[Pattern]:
+        """The parts of an upload of these rows of some columns: one if all rows are wanted, else strips of pairs."""
+        if all(one.others is None for one in wanted.values()):
+            return [self.shape(len(labels), sizes, tuple(wanted))]
+        return strips(self.field, sizes, wanted, labels, self.unit)
+
     def share_layout(self, rows: int) -> Layout:
         """How the shares of that many rows lie on the wire."""
         return Layout.uniform(self.field, rows, self.length)
@@ -126,6 +135,8 @@ class Plan:
         derived["candidates"] = self.candidates
         if self.frozen:
             wishes["frozen"] = self.frozen
+        if wishes["prune"] == PRUNE:  # what a job has that says nothing about it
+            del wishes["prune"]
         return wishes | derived | {"lanes": self.field.lanes, "eta": self.eta, "primes": list(self.field.primes)}
 
     def of_run(self, clusters: int) -> Plan:
@@ -174,6 +185,7 @@ def of(federation: Federation) -> Plan:
             membership=federation.job.membership,
             seeding=federation.job.seeding,
             candidates=federation.job.candidates,
+            prune=federation.job.prune,
         )
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from secfc.agreement.job import MEMBERSHIPS
+from secfc.agreement.job import MEMBERSHIPS, PRUNE
 from secfc.agreement.uploads import UPLOADS
 from secfc.errors import PlanError
 from secfc.kmeans import candidates, fixedpoint
@@ -36,6 +36,7 @@ class Wishes:
     membership: str = "public"
     seeding: str = "k-means++"
     candidates: int | None = None
+    prune: bool = PRUNE
 
 
 def checked(wishes: Wishes) -> Wishes:
@@ -71,6 +72,11 @@ def _check_ranges(w: Wishes) -> None:
         )
     if w.membership == "private" and w.privacy < 1:
         raise PlanError("private membership needs privacy >= 1; use privacy = 1 or membership = 'public'")
+    if w.prune and w.uploads == "sealed":
+        raise PlanError(
+            "prune = true needs uploads that show the server distances: sealed rounds choose by themselves what they compare;"
+            " leave prune out"
+        )
     if w.uploads != "open" and w.liars:
         raise PlanError(
             f"liars > 0 needs uploads = 'open': {w.uploads} uploads show the server only their sum, so a wrong one cannot be"

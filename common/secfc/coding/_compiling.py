@@ -28,6 +28,7 @@ _MODULES = (
     "_kernels",
     "_decoding",
     "_clusters",
+    "_pairs",
     "_product",
     "_tables",
     "_sealed_forms",
@@ -62,6 +63,8 @@ def compiled(*signatures: str) -> Callable[[_F], _F]:
 inlined = cast("Callable[[_F], _F]", _numba.njit(nogil=True, inline="always"))
 # Loops that become vectors only if they are compiled by themselves: in one function LLVM cannot tell their arrays apart.
 alone = cast("Callable[[_F], _F]", _numba.njit(**_bare))
+# The same, and sums may be added up in any order: only for those that are exact in every order.
+reordered = cast("Callable[[_F], _F]", _numba.njit(fastmath={"reassoc", "contract"}, **_bare))
 
 
 def _reserve(typingctx: Any, shape: Any, dtype: Any) -> Any:

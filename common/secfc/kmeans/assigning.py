@@ -29,7 +29,7 @@ class Assigning(Clustering):
         self._sizes = np.array(sizes, dtype=np.int64)
         self.rows, self.clusters, self.max_rounds = rows, len(sizes), 0
         self.start, self.coins, self._candidates = "random", coins or Coins(), 1
-        self.number, self.rounds, self.converged = 1, 0, False
+        self.number, self.rounds, self.converged, self.measured = 1, 0, False, False
         self.inertia, self.indices = None, Indices()
         self.labels: Labels = np.full(rows, UNASSIGNED, dtype=np.int32)
         self.step = Step.ASSIGN

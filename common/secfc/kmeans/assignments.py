@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secfc.errors import Malformed
+from secfc.kmeans.bits import pack, unpack
 from secfc.kmeans.distances import Labels
 
 Assignments = dict[int, Labels]  # by run
@@ -35,8 +36,8 @@ def encode(labels: Labels, clusters: int, base: Labels | None = None) -> bytes:
         gap_bits = int(gaps.max(initial=0)).bit_length()
         if _HEADER + len(rows) * (gap_bits + bits) // 8 < len(labels) * bits // 8:
             head = bytes([_CHANGE]) + len(rows).to_bytes(4, "little") + bytes([gap_bits])
-            return head + _pack(gaps, gap_bits) + _pack(labels[rows] + 1, bits)
-    return bytes([_FULL]) + _pack(labels + 1, bits)
+            return head + pack(gaps, gap_bits) + pack(labels[rows] + 1, bits)
+    return bytes([_FULL]) + pack(labels + 1, bits)
 
 
 def is_change(data: bytes) -> bool:
@@ -53,19 +54,19 @@ def decode(data: bytes, rows: int, clusters: int, base: Labels | None) -> Labels
     """The labels. Raises Malformed for anything `encode` does not make."""
     bits = clusters.bit_length()
     if data[:1] == bytes([_FULL]):
-        return _labels(_unpack(data[1:], rows, bits), clusters)
+        return _labels(unpack(data[1:], rows, bits), clusters)
     if not is_change(data) or len(data) < _HEADER or base is None:
         raise Malformed("an assignment is neither whole nor a change of one we hold")
     count, gap_bits = int.from_bytes(data[1:5], "little"), data[5]
     if count > rows or gap_bits > 32:
         raise Malformed("an assignment changes more rows than there are")
     middle = _HEADER + -(-count * gap_bits // 8)
-    gaps = _unpack(data[_HEADER:middle], count, gap_bits)
+    gaps = unpack(data[_HEADER:middle], count, gap_bits)
     at = np.cumsum(gaps, dtype=np.int64)
     if count and ((gaps[1:] == 0).any() or at[-1] >= rows):
         raise Malformed("an assignment changes a row twice or one that does not exist")
     labels = base.copy()
-    labels[at] = _labels(_unpack(data[middle:], count, bits), clusters)
+    labels[at] = _labels(unpack(data[middle:], count, bits), clusters)
     return labels
 
 
@@ -103,22 +104,3 @@ def _labels(values: npt.NDArray[np.uint32], clusters: int) -> Labels:
     if len(values) and values.max() > clusters:
         raise Malformed(f"an assignment names a cluster beyond {clusters - 1}")
     return values.astype(np.int32) - np.int32(1)
-
-
-def _pack(values: npt.NDArray[np.integer], bits: int) -> bytes:
-    if not bits:
-        return b""
-    spread = (values.astype(np.uint32)[:, None] >> np.arange(bits, dtype=np.uint32)) & np.uint32(1)
-    return np.packbits(spread.astype(np.uint8).reshape(-1), bitorder="little").tobytes()
-
-
-def _unpack(data: bytes, count: int, bits: int) -> npt.NDArray[np.uint32]:
-    if len(data) != -(-count * bits // 8):
-        raise Malformed("an assignment has the wrong length")
-    raw = np.frombuffer(data, dtype=np.uint8)
-    flat = np.unpackbits(raw, bitorder="little")
-    if flat[count * bits :].any():
-        raise Malformed("an assignment has set bits after its end")
-    spread = flat[: count * bits].reshape(count, bits).astype(np.uint32)
-    values: npt.NDArray[np.uint32] = (spread << np.arange(bits, dtype=np.uint32)).sum(axis=1, dtype=np.uint32)
-    return values

@@ -12,6 +12,7 @@ from secfc.coding import kernels, parallel, prg
 from secfc.coding.field import EXACT_TERMS, Layout, Residues, Words, exact_dot
 
 Rows = npt.NDArray[np.int64]
+_PAIRS = 1 << 12  # computed by a thread at least
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,51 @@ class Answer:
 
         parallel.for_row_ranges(layout.rows, block, work, blas=long)
         return words
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """The coded distances of some pairs of a row, by its number among all, and one of the columns: `factors` have a row for
+    each column, per lane."""
+
+    rows: npt.NDArray[np.int32] = field(repr=False)  # ascending
+    places: npt.NDArray[np.int32] = field(repr=False)
+    factors: Sequence[Residues] = field(repr=False)
+    primes: tuple[int, ...]
+
+    def __call__(self, first: int, matrix: Residues) -> npt.NDArray[np.uint32]:
+        """(pairs, lanes), reduced, neither masked nor packed."""
+        rows = self.rows - np.int32(first) if first else self.rows
+        out = np.empty((len(rows), len(self.factors)), dtype=np.uint32)
+        product = _exact_pairs if matrix.shape[2] > EXACT_TERMS else kernels.product_of_pairs
+
+        def work(begin: int, end: int) -> None:
+            for lane, factor in enumerate(self.factors):
+                p, part = float(self.primes[lane]), out[begin:end]
+                product(matrix[lane], rows, self.places, begin, end, factor, p, part, lane)
+
+        parallel.for_row_ranges(len(rows), _PAIRS, work)
+        return out
+
+
+def _exact_pairs(
+    share: Residues,
+    rows: npt.NDArray[np.int32],
+    places: npt.NDArray[np.int32],
+    first: int,
+    end: int,
+    factor: Residues,
+    p: float,
+    out: npt.NDArray[np.uint32],
+    lane: int,
+) -> None:
+    """What kernels.product_of_pairs does, for shares longer than float64 adds up exactly."""
+    for place in np.unique(places[first:end]):
+        here = np.flatnonzero(places[first:end] == place)
+        values, residues = np.empty((len(here), 1)), np.empty((len(here), 1), dtype=np.uint32)
+        exact_dot(share[rows[first + here]], factor[place, :, None], int(p), values)
+        kernels.canonical(values, p, residues, 0)
+        out[here, lane] = residues[:, 0]
 
 
 def _exact_product(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from secfc.coding import kernels, parallel
 from secfc.coding.field import Field, Residues, Words
 from secfc.errors import InvalidInput, JobFailed, Malformed, OutOfTurn
-from secfc.kmeans.distances import Shape
+from secfc.kmeans.distances import Pattern
 from secfc.privacy.checking import Check
 
 
@@ -59,7 +59,7 @@ class Decoder:
     """
 
     def __init__(
-        self, shape: Shape, responders: Sequence[int], weights: Residues | None, check: Check | None = None
+        self, shape: Pattern, responders: Sequence[int], weights: Residues | None, check: Check | None = None
     ) -> None:
         if len(set(responders)) != len(responders) or not 0 < len(responders) < 2048:
             raise InvalidInput("a round needs 1 to 2047 distinct responders")
@@ -148,9 +148,7 @@ class Decoder:
 
     def _decode(self, distances: Distances, rows: int) -> None:
         """Residue sums to digits, from the first row not decoded yet up to `rows`."""
-        layout, field = self.shape.layout, self.shape.layout.field
-        widths = np.array(layout.widths, dtype=np.int64)
-        columns = np.array(self.shape.columns, dtype=np.int64)
+        layout = self.shape.layout
         block = parallel.block_rows(8 * layout.row_residues)
         start = self._decoded
 
@@ -158,8 +156,7 @@ class Decoder:
             scratch = np.empty(block * layout.row_residues)
             for a in range(start + first, start + end, block):
                 b = min(a + block, start + end)
-                flat = self._block(a, b, scratch)
-                kernels.mixed_radix(flat, widths, field.prime_floats, field.garner, columns, distances.digits, a)
+                self.shape.decode(self._block(a, b, scratch), a, distances.digits)
 
         if layout.residues and rows > start:
             parallel.for_row_ranges(rows - start, block, work)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +25,30 @@ from secfc.errors import InvalidInput
 from secfc.kmeans.blockwork import Answer, Moves
 
 Labels = npt.NDArray[np.int32]
+Residue32 = npt.NDArray[np.uint32]
+Masks = Sequence[tuple[bytes, int]]  # signed keys
 UNASSIGNED = -1
 _STEP = 1 << 20  # rows of an assignment that are looked at together
+
+
+class Pattern(Protocol):
+    """Which distances an upload holds, and how they lie: of all rows to some columns (`Shape`), or of some pairs of a row and
+    a column (`pairs.Strip`). What the layout calls a row is a row of the upload."""
+
+    @property
+    def columns(self) -> tuple[int, ...]: ...
+
+    @property
+    def layout(self) -> Layout: ...
+
+    def columns_of(self, lane: int) -> tuple[int, ...]:
+        """Those whose factors a lane needs."""
+
+    def answer(self, coded: Blocks, factors: Sequence[Residues], masks: Masks) -> CodedDistances:
+        """What is uploaded, from shares and, per lane, factors that turn a row of shares into its distances."""
+
+    def decode(self, flat: Residues, first: int, digits: Residue32) -> None:
+        """Write the digits of the upload's rows from `first` on, from sums of their residues."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +69,17 @@ class Shape:
         order = tuple(sorted(columns, key=lambda h: (-need[h], h)))
         widths = tuple(sum(need[h] > lane for h in columns) for lane in range(field.lanes))
         return cls(order, Layout(field, rows, widths))
+
+    def columns_of(self, lane: int) -> tuple[int, ...]:
+        return self.columns[: self.layout.widths[lane]]
+
+    def answer(self, coded: Blocks, factors: Sequence[Residues], masks: Masks) -> CodedDistances:
+        return CodedColumns(coded, Answer(self.layout, factors, tuple(masks)))
+
+    def decode(self, flat: Residues, first: int, digits: Residue32) -> None:
+        widths, columns = np.array(self.layout.widths, dtype=np.int64), np.array(self.columns, dtype=np.int64)
+        known = self.layout.field
+        kernels.mixed_radix(flat, widths, known.prime_floats, known.garner, columns, digits, first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +136,8 @@ class CodedClusters:
         self.sizes -= np.bincount(source[source >= 0], minlength=clusters)
         self.labels[rows] = labels
 
-    def upload(self, shape: Shape, weights: Residues | None = None, masks: Sequence[tuple[bytes, int]] = ()) -> Words:
-        """The packed coded distances of all rows to `shape.columns`.
+    def upload(self, shape: Pattern, weights: Residues | None = None, masks: Masks = ()) -> Words:
+        """The packed coded distances of all rows to `shape.columns`, or of those that the shape has.
 
         `weights` (L,) is this client's interpolation weight a lane, applied before a masked upload; `masks` are the signed
         keys of `masks.signed_keys`.
@@ -111,26 +145,24 @@ class CodedClusters:
         parts = list(self.answer(shape, weights, masks).pieces())
         return parts[0][1] if len(parts) == 1 else np.concatenate([words for _, words in parts])
 
-    def answer(
-        self, shape: Shape, weights: Residues | None = None, masks: Sequence[tuple[bytes, int]] = ()
-    ) -> CodedDistances:
+    def answer(self, shape: Pattern, weights: Residues | None = None, masks: Masks = ()) -> CodedDistances:
         """The same, made block by block when it is read; later moves do not change it."""
-        return CodedDistances(self.coded, Answer(shape.layout, self._coefficients(shape, weights), tuple(masks)))
+        return shape.answer(self.coded, self._coefficients(shape, weights), masks)
 
-    def _coefficients(self, shape: Shape, weights: Residues | None) -> list[Residues]:
+    def _coefficients(self, shape: Pattern, weights: Residues | None) -> list[Residues]:
         """Per lane the matrix (s+2, columns) that turns a row of shares into its coded distances.
 
         Lanes without columns are left out; columns are filled up with zeros to a multiple of four.
         """
         out = []
-        columns = np.array(shape.columns, dtype=np.int64)
-        for lane, width in enumerate(shape.layout.widths):
-            if not width:
+        for lane in range(shape.layout.field.lanes):
+            columns = np.array(shape.columns_of(lane), dtype=np.int64)
+            if not len(columns):
                 break
             weight = 1 if weights is None else int(weights[lane])
-            factor = np.empty((self.coded.length + 2, -(-width // 4) * 4))
+            factor = np.empty((self.coded.length + 2, -(-len(columns) // 4) * 4))
             p = self.coded.field.primes[lane]
-            kernels.coefficients(self._sums[lane], self.sizes, columns[:width], p, weight, factor)
+            kernels.coefficients(self._sums[lane], self.sizes, columns, p, weight, factor)
             out.append(factor)
         return out
 
@@ -138,20 +170,29 @@ class CodedClusters:
         return f"CodedClusters({len(self.labels)} rows, {len(self.sizes)} clusters)"
 
 
+class CodedDistances(Protocol):
+    """Packed coded distances, as one request asks for them."""
+
+    @property
+    def words(self) -> int:
+        """How many words there are in all."""
+
+    def pieces(self, first: int = 0) -> Iterator[tuple[int, Words]]:
+        """The words from `first` on, with the place of each piece (heavy, block by block)."""
+
+
 @dataclass(frozen=True, eq=False)
-class CodedDistances:
-    """The packed coded distances of all rows to some columns, as one request asks for them."""
+class CodedColumns:
+    """Those of all rows to some columns."""
 
     coded: Blocks
     operation: Answer
 
     @property
     def words(self) -> int:
-        """How many words there are in all."""
         return self.operation.layout.words
 
     def pieces(self, first: int = 0) -> Iterator[tuple[int, Words]]:
-        """The words from `first` on, with the place of each piece (heavy, block by block)."""
         layout, places = self.operation.layout, deque[int]()
 
         def ask(row: int, end: int) -> Answer | None:

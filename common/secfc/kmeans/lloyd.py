@@ -14,8 +14,8 @@ In exact arithmetic the inertia never rises from one Lloyd round to the next: me
 nearest centre is the best one of a row, and a row that fills an empty cluster costs nothing there. Distances with which it
 rises are wrong, and end the job.
 
-Steps: SEED (k-means++, one seed per request) → SEPARATE (if asked for) → LLOYD → MEASURE (where no round tells the inertia)
-→ DONE.
+Steps: SEED (k-means++, one seed per request) → SEPARATE (if asked for) → LLOYD → MEASURE (where no round tells the inertia,
+or distances that the indices need were left out) → DONE.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Question:
     0 … settled−1 are the seeds chosen so far, the others candidates. SEPARATE: the rows that fit one centre only. LLOYD: the
     assignment to the nearest centres. ASSIGN: the same, to centres of other rows (`assigning`), where an empty cluster stays
     empty.
-    MEASURE: the inertia of the assignment as it is.
+    MEASURE: the inertia of the assignment as it is, and its indices.
     `columns` are the clusters whose distances are not known from earlier questions.
     """
 
@@ -77,11 +77,12 @@ class Question:
 @dataclass(frozen=True)
 class Answer:
     """The assignment that follows. `inertia` is Σ_i min_h d(i, h), exact, in quantised units: of a LLOYD step, if known.
-    `indices` are those of an assignment that repeats, if known."""
+    `indices` are those of an assignment that repeats, if known; `partial`: they are not, but can be asked for."""
 
     labels: Labels
     inertia: Fraction | None = None
     indices: Indices | None = None
+    partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class State:
     labels: Labels
     inertia: str = ""  # of the last Lloyd round, exact, as numerator/denominator
     indices: tuple[float | None, ...] = ()  # of the final assignment, if it is one that repeats and they are known
+    measured: bool = False  # whether the last request found out no assignment
 
 
 def inertia(distances: Distances, sizes: Sizes, labels: Labels) -> Fraction:
@@ -116,11 +118,15 @@ def inertia(distances: Distances, sizes: Sizes, labels: Labels) -> Fraction:
     return sum((Fraction(t, int(c) ** 2) for t, c in zip(totals, sizes, strict=True) if t), Fraction(0))
 
 
-def solve(question: Question, distances: Distances) -> Answer:
-    """The answer to a question, from distances. Pre-condition: columns that are not asked for stand as they were decoded."""
+def solve(question: Question, distances: Distances, *, partial: bool = False) -> Answer:
+    """The answer to a question, from distances. Pre-condition: columns that are not asked for stand as they were decoded.
+    `partial`: some distances are not known (`bounds`), which cannot be the least of their row."""
     sizes = question.sizes
     if question.step is Step.SEED:
         return _seeded(question, distances)
+    if question.step is Step.MEASURE:
+        labels = question.labels
+        return Answer(labels, inertia(distances, sizes, labels), indices(distances, sizes, labels))
     closest = nearest(distances, sizes)
     if question.step is Step.SEPARATE:
         return Answer(seeding.separate(distances, sizes, closest, question.labels))
@@ -129,6 +135,8 @@ def solve(question: Question, distances: Distances) -> Answer:
         return Answer(closest, loss)
     filled = fill_empty(distances, sizes, closest)
     repeats = bool((filled == question.labels).all())
+    if repeats and partial:
+        return Answer(filled, loss, partial=True)
     return Answer(filled, loss, indices(distances, sizes, filled) if repeats else None)
 
 
@@ -183,6 +191,7 @@ class Clustering:
         self.number = 1
         self.rounds = 0
         self.converged = False
+        self.measured = False  # whether the last request found out no assignment
         self.inertia: Fraction | None = None  # of the last Lloyd round, if known
         self.indices = Indices()  # of the final assignment, where they are known
         self.labels: Labels = np.full(rows, UNASSIGNED, dtype=np.int32)
@@ -238,7 +247,7 @@ class Clustering:
             case Step.LLOYD:
                 self._lloyd(answer)
             case Step.MEASURE:
-                self.inertia, self.step = answer.inertia, Step.DONE
+                self._measure(answer)
             case Step.ASSIGN | Step.DONE:
                 raise JobFailed("the clustering is finished and takes no more answers")
         self._stale = self._touched(before, settled, draws)
@@ -264,7 +273,8 @@ class Clustering:
         """Where it stands, between two requests."""
         loss = "" if self.inertia is None else str(self.inertia)
         known = astuple(self.indices) if self.step is Step.DONE else ()
-        return State(self.step.value, self.number, self.rounds, self.converged, self.labels, loss, known)
+        done = (self.rounds, self.converged, self.labels, loss, known, self.measured)
+        return State(self.step.value, self.number, *done)
 
     def resume(self, state: State) -> None:
         """Go on from a state of the same job (rows, clusters, start, coins); all columns are asked for again."""
@@ -273,7 +283,7 @@ class Clustering:
         self.step, self.number = Step(state.step), state.number
         self.rounds, self.converged, self.labels = state.rounds, state.converged, state.labels.copy()
         self.inertia = Fraction(state.inertia) if state.inertia else None
-        self.indices = Indices(*state.indices)
+        self.indices, self.measured = Indices(*state.indices), state.measured
         self.forget()
 
     def _lloyd(self, answer: Answer) -> None:
@@ -286,8 +296,18 @@ class Clustering:
         self.rounds += 1
         self.converged = bool((answer.labels == self.labels).all())
         if self.converged or self.rounds >= self.max_rounds:
-            self.step = Step.DONE if answer.inertia is not None else Step.MEASURE
+            known = answer.inertia is not None and not (self.converged and answer.partial)
+            self.step = Step.DONE if known else Step.MEASURE
         self.labels = answer.labels
+
+    def _measure(self, answer: Answer) -> None:
+        if self.inertia is not None and answer.inertia != self.inertia:
+            raise JobFailed(
+                "the same assignment has another inertia than before: somebody computes with damaged or wrong shares, or"
+                " sends wrong distances; start a new job (secfc-server --new)"
+            )
+        self.inertia, self.indices = answer.inertia, answer.indices or Indices()
+        self.step, self.measured = Step.DONE, True
 
 
 def _checked(initial: npt.ArrayLike, rows: int, clusters: int) -> Labels:

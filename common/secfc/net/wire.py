@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from secfc.agreement.job import MOST_RUNS
 from secfc.errors import Malformed
+from secfc.kmeans.rowsets import MOST_BYTES
 from secfc.privacy import envelopes, keys
 from secfc.privacy.envelopes import Envelope, Sort
 from secfc.protocol import messages, transfer
@@ -133,6 +134,7 @@ _OF_A_RUN: dict[str, Rule] = {
     "columns": many("columns", MAX_COLUMNS),
     "assignment_digest": sized("an assignment's digest", _DIGEST),
     "detail": sized("what a round kind says besides", range(MAX_DETAIL + 1)),
+    "rows": sized("the rows that are asked for", range(MOST_BYTES + 1)),
 }
 _RULES: dict[type, dict[str, Rule]] = {
     messages.Introduction: {

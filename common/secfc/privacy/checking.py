@@ -55,14 +55,14 @@ class Check:
         """Residues `start`… of a responder's upload, valid ones, each once."""
         kernels.combine(flat, start, self._factors, self._layout.prime_floats, self._sums[responder])
 
-    def liars(self, most: int) -> tuple[int, ...]:
+    def liars(self, most: int, found: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Whose uploads are wrong; nobody's, if all are values of one polynomial. Pre-condition: all uploads are in.
 
-        Raises JobFailed if no `most` or fewer wrong uploads explain what came. Otherwise the rest is consistent.
+        `found`: who is known to lie, by another part of the uploads. Raises JobFailed if no `most` or fewer wrong uploads
+        explain what came. Otherwise the rest is consistent.
         """
         if len(self._responders) < self._code.responders + 2 * most:
             raise InvalidInput(f"{most} liars cannot be told from {len(self._responders)} uploads")
-        found: tuple[int, ...] = ()
         while (odd := self._inconsistent(found)) is not None:
             more = self._locate(*odd, found)
             if not more or len(found) + len(more) > most:
@@ -97,6 +97,14 @@ class Check:
     def _parity(self, lane: int, others: Sequence[int]) -> Residues:
         alphas = self._code.alphas[lane]
         return parity(self._code.field.primes[lane], tuple(alphas[j] for j in others), self._code.responders)
+
+
+def liars(checks: Sequence[Check], most: int) -> tuple[int, ...]:
+    """Whose uploads are wrong in some part, each of which has its check; see `Check.liars`."""
+    found: tuple[int, ...] = ()
+    for check in checks:
+        found = check.liars(most, found)
+    return found
 
 
 @lru_cache(maxsize=64)

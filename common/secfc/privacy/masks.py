@@ -6,7 +6,7 @@ a graph of the responders: both ends of an edge expand the same key, one adds, t
 together, and what the server and those t see of the rest is their sum only.
 
 An edge's key is derived from what its two ends share (`keys.pair_keys`) with `MaskContext.bound()`: session, round, attempt,
-responders, assignment, columns and parameters. Change any of them and every mask changes; repeat them and the upload is
+responders, assignment, columns, rows and parameters. Change any of them and every mask changes; repeat them and the upload is
 byte for byte the same.
 """
 
@@ -31,9 +31,11 @@ class MaskContext:
     responders: tuple[int, ...]
     assignment: bytes
     columns: tuple[int, ...]
+    rows: bytes = b""  # SHA-256 of which rows of the columns, as the request has them; empty: all of them
 
     def bound(self) -> tuple[bytes, ...]:
         """All of it but the session, as the parts that a key is bound to."""
+        some = (self.rows,) if self.rows else ()
         return (
             self.parameters,
             b"%d" % self.round,
@@ -41,6 +43,7 @@ class MaskContext:
             b",".join(b"%d" % j for j in self.responders),
             self.assignment,
             b",".join(b"%d" % h for h in self.columns),
+            *some,
         )
 
 

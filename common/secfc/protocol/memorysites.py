@@ -49,6 +49,7 @@ def job_of(
         clip=clip,
         agreed=split,
         split="columns" if split else "rows",
+        prune=wishes.prune,
     )
 
 

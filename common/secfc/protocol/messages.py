@@ -182,6 +182,7 @@ class RunRequest:
     columns: tuple[int, ...]
     assignment_digest: bytes
     detail: bytes = field(repr=False, default=b"")
+    rows: bytes = field(repr=False, default=b"")
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,7 @@ class RoundRequest:
     assignment_digest: bytes
     deadline_seconds: float
     detail: bytes = field(repr=False, default=b"")  # what the round kind says besides
+    rows: bytes = field(repr=False, default=b"")  # which rows of the columns (`kmeans.rowsets`); empty: all of them
     past: bool = False  # it is over, and shown to a client that has not seen where the job began
     run: int = 0
     more: tuple[RunRequest, ...] = ()

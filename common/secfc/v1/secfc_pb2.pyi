@@ -349,7 +349,7 @@ class Reveals(_message.Message):
     def __init__(self, coins: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class RoundRequest(_message.Message):
-    __slots__ = ("number", "attempt", "responders", "columns", "assignment_digest", "deadline_seconds", "past", "detail", "run", "more")
+    __slots__ = ("number", "attempt", "responders", "columns", "assignment_digest", "deadline_seconds", "past", "detail", "run", "more", "rows")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RESPONDERS_FIELD_NUMBER: _ClassVar[int]
@@ -360,6 +360,7 @@ class RoundRequest(_message.Message):
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     number: int
     attempt: int
     responders: _containers.RepeatedScalarFieldContainer[int]
@@ -370,19 +371,22 @@ class RoundRequest(_message.Message):
     detail: bytes
     run: int
     more: _containers.RepeatedCompositeFieldContainer[RunRequest]
-    def __init__(self, number: _Optional[int] = ..., attempt: _Optional[int] = ..., responders: _Optional[_Iterable[int]] = ..., columns: _Optional[_Iterable[int]] = ..., assignment_digest: _Optional[bytes] = ..., deadline_seconds: _Optional[float] = ..., past: _Optional[bool] = ..., detail: _Optional[bytes] = ..., run: _Optional[int] = ..., more: _Optional[_Iterable[_Union[RunRequest, _Mapping]]] = ...) -> None: ...
+    rows: bytes
+    def __init__(self, number: _Optional[int] = ..., attempt: _Optional[int] = ..., responders: _Optional[_Iterable[int]] = ..., columns: _Optional[_Iterable[int]] = ..., assignment_digest: _Optional[bytes] = ..., deadline_seconds: _Optional[float] = ..., past: _Optional[bool] = ..., detail: _Optional[bytes] = ..., run: _Optional[int] = ..., more: _Optional[_Iterable[_Union[RunRequest, _Mapping]]] = ..., rows: _Optional[bytes] = ...) -> None: ...
 
 class RunRequest(_message.Message):
-    __slots__ = ("run", "columns", "assignment_digest", "detail")
+    __slots__ = ("run", "columns", "assignment_digest", "detail", "rows")
     RUN_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     run: int
     columns: _containers.RepeatedScalarFieldContainer[int]
     assignment_digest: bytes
     detail: bytes
-    def __init__(self, run: _Optional[int] = ..., columns: _Optional[_Iterable[int]] = ..., assignment_digest: _Optional[bytes] = ..., detail: _Optional[bytes] = ...) -> None: ...
+    rows: bytes
+    def __init__(self, run: _Optional[int] = ..., columns: _Optional[_Iterable[int]] = ..., assignment_digest: _Optional[bytes] = ..., detail: _Optional[bytes] = ..., rows: _Optional[bytes] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("version", "rounds", "converged", "inertia", "run")

@@ -20,6 +20,7 @@ from typing import Any
 from secfc import atomicfile, limits, logs
 from secfc.errors import InvalidInput, SecfcError
 from secfc.logs import say
+from secfc.protocol.messages import line
 
 log = logging.getLogger("secfc.web")
 FILE = "decide.token"  # in the state folder
@@ -88,6 +89,7 @@ def _parsed(body: bytes) -> dict[str, str] | None:
         return None
     if not all(isinstance(value, str) for value in asked.values()) or asked["do"] not in ("approve", "refuse"):
         return None
+    asked = {key: line(value) for key, value in asked.items()}
     asked["job"] = _bare(asked["job"]).decode()
     return asked if len(asked["job"]) == _DIGEST_DIGITS else None
 

@@ -63,9 +63,8 @@ class Page:
             app.router.add_post("/decide", partial(self._decided, self._deciding))
         quiet = logging.getLogger("secfc.web.http")
         quiet.setLevel(logging.CRITICAL)  # whatever a stranger sends is not worth a line
-        self._runner = web.AppRunner(
-            app, access_log=None, logger=quiet, shutdown_timeout=0.5, keepalive_timeout=SILENT_SECONDS
-        )
+        limits: dict[str, Any] = {"shutdown_timeout": 0.5, "keepalive_timeout": SILENT_SECONDS, "lingering_time": 0.5}
+        self._runner = web.AppRunner(app, access_log=None, logger=quiet, **limits)
         await self._runner.setup()
         make: Any = self._runner.server  # there once it is set up
         self._guests, door = Guests(make), self._door
@@ -149,7 +148,12 @@ class Page:
 
     async def _decided(self, deciding: Deciding, request: web.Request) -> web.Response:
         scheme = "https" if self._door.tls else "http"
-        code, text = await deciding.asked(request.headers, scheme, await request.read())
+        try:
+            async with asyncio.timeout(SILENT_SECONDS):
+                body = await request.read()
+        except TimeoutError:
+            raise web.HTTPRequestTimeout from None
+        code, text = await deciding.asked(request.headers, scheme, body)
         self._drawn = (-1.0, b"")  # the next view shows it
         return web.Response(status=code, text=f"{text}\n")
 

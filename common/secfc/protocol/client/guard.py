@@ -4,8 +4,11 @@ Rules for the requests of one session, which an honest server never breaks, for 
 
 * the first request is number 1 and about all runs, so that nobody gets around where the coins begin; a run that a request is
   not about is over, and does not come back;
-* numbers only rise; under one number the assignment S stays the same, and the columns too, but that a restarted server,
-  which has lost the distances of earlier rounds, asks for all; under one (number, attempt) nothing changes at all;
+* numbers only rise; under one number the assignment S stays the same, and the columns and their rows too, but that a
+  restarted server, which has lost the distances of earlier rounds, asks for all; under one (number, attempt) nothing changes
+  at all;
+* some rows of a column are asked for only if the job prunes, and not before a Lloyd round has asked for all; the meter counts
+  them as the whole column. Then an assignment that came back may be asked about once more, and nothing after it;
 * the number says what is asked for: k-means++ and separation open with k requests, the r-th of which knows r − 1 chosen
   rows, those of before and one of the candidates of before, and the candidates of the next, no more than the job allows; it
   asks for the candidates, or after a restart for all; separation leaves rows out once, in request k + 2; every other S is a
@@ -303,7 +306,7 @@ class Guard:
 def _question(by_run: Mapping[int, RoundRequest]) -> str:
     asked = hashlib.sha256()
     for run, one in by_run.items():
-        what = (one.assignment_digest, _numbers(one.columns), one.detail)
+        what = (one.assignment_digest, _numbers(one.columns), one.detail, *filter(None, [one.rows]))
         asked.update(framed(b"%d" % run, _numbers(one.responders), *what))
     return asked.hexdigest()
 

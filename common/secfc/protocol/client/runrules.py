@@ -3,6 +3,7 @@ asked now to what is noted of it. What concerns all runs is the `guard`'s."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,7 @@ from secfc.agreement.job import Job
 from secfc.agreement.plan import Plan
 from secfc.agreement.policy import assignments_given, seeding_requests
 from secfc.errors import Malformed, OutOfTurn
+from secfc.kmeans import rowsets
 from secfc.kmeans.distances import UNASSIGNED, Labels
 from secfc.kmeans.nearest import Sizes
 from secfc.kmeans.seeding import chosen_rows
@@ -31,6 +33,8 @@ class RunAsked:
     seeds: tuple[int, ...] = ()  # the single rows of the seeding: number − 1 that are chosen, in order, then candidates
     inertia: bool = False  # whether it opens the inertia, and gives no assignment
     over: bool = False  # a later request was not about this run, or the job has ended
+    rows: str = ""  # digest of which rows of the columns; empty: all of them
+    again: bool = False  # whether it is about the assignment of the request before, which then is the last one
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> RunAsked:
@@ -49,7 +53,7 @@ class RunRules:
     def tally(self, asked: RunAsked) -> Tally:
         """What the answers up to a request make known. Counted by its number: attempts count once, and requests that we did
         not see count too."""
-        given = assignments_given(self._job, self._k, asked.number - asked.inertia)
+        given = assignments_given(self._job, self._k, asked.number - (asked.inertia or asked.again))
         return Tally(0, given, int(asked.inertia))
 
     def sizes(self, labels: Labels) -> Sizes:
@@ -83,26 +87,58 @@ class RunRules:
             raise OutOfTurn(f"the server goes on with run {request.run}, which was over")
         if request.number > asked.number and asked.inertia:
             raise OutOfTurn("the server continues although the inertia was opened, which ends every honest job")
+        if request.number > asked.number and asked.again:
+            raise OutOfTurn("the server continues although the assignment came twice, which ends every honest job")
         if request.number == asked.number and request.assignment_digest.hex() != asked.assignment:
             raise OutOfTurn(f"the server repeats request {request.number} with another assignment")
 
     def next(self, asked: RunAsked, request: RoundRequest, labels: Labels) -> RunAsked:
         """What is noted of a request in the right order. Raises if no honest server makes it."""
         self._check_columns(asked, request, self.sizes(labels))
+        self._check_rows(request, labels)
         if self._plan.frozen:
             self._check_assigning(request, labels)
-        seeds = () if self._any_start else self._check_shape(asked, request.number, labels)
+        again = self._again(asked, request)
+        seeds = () if self._any_start else self._check_shape(asked, request.number, labels, again)
         digest, inertia = request.assignment_digest.hex(), self._kind.opens_inertia(request)
-        return RunAsked(request.number, digest, request.columns, seeds, inertia)
+        rows = _digest(request.rows)
+        return RunAsked(request.number, digest, request.columns, seeds, inertia, rows=rows, again=again)
+
+    @property
+    def _prunes(self) -> bool:
+        """Whether some rows of a column may be asked for."""
+        return self._job.prune and self._kind.shows_distances and not self._plan.frozen
+
+    def _again(self, asked: RunAsked, request: RoundRequest) -> bool:
+        """Whether a request is about an assignment that has come back: distances that were left out before are asked for."""
+        if request.number == asked.number:
+            return asked.again
+        of_lloyd = request.number > seeding_requests(self._job, self._k) + 1
+        follows = asked.number == request.number - 1 and asked.assignment == request.assignment_digest.hex()
+        return self._prunes and not self._any_start and of_lloyd and follows
+
+    def _measures(self, asked: RunAsked, number: int, again: bool) -> bool:
+        """Whether a request may be one more than there are rounds: for the inertia, or for the indices of an assignment that
+        came back; whether it did, nobody can tell who has not seen the request before."""
+        return not self._kind.shows_distances or again or (self._prunes and asked.number != number - 1)
+
+    def _check_rows(self, request: RoundRequest, labels: Labels) -> None:
+        """Some rows may be asked for once a Lloyd round has asked for all."""
+        if not request.rows:
+            return
+        first = seeding_requests(self._job, self._k) + 1
+        if not self._prunes or (request.number <= first and not self._any_start):
+            raise OutOfTurn("the server asks for some rows of a column, where all are asked for in this job")
+        rowsets.decode(request.rows, request.columns, labels)
 
     def _check_columns(self, asked: RunAsked, request: RoundRequest, sizes: Sizes) -> None:
-        columns = request.columns
+        columns, asked_now = request.columns, (request.columns, _digest(request.rows))
         if list(columns) != sorted(set(columns)) or not all(0 <= h < len(sizes) and sizes[h] for h in columns):
             raise Malformed(
                 "the server asks for impossible columns: they must be clusters with rows, each once, in order"
             )
         whole = tuple(np.flatnonzero(sizes).tolist())
-        if request.number == asked.number and columns not in (asked.columns, whole):
+        if request.number == asked.number and asked_now not in ((asked.columns, asked.rows), (whole, "")):
             raise OutOfTurn(f"the server repeats request {request.number} with other columns")
         newest = tuple(h for h in whole if h >= request.number - 1)
         if request.number <= self._seeds_due and columns not in (newest, whole):
@@ -116,10 +152,10 @@ class RunRules:
         if (labels != UNASSIGNED).any():
             raise Malformed("the assignment puts rows into an earlier job's clusters, which stay as they are")
 
-    def _check_shape(self, asked: RunAsked, number: int, labels: Labels) -> tuple[int, ...]:
+    def _check_shape(self, asked: RunAsked, number: int, labels: Labels, again: bool) -> tuple[int, ...]:
         """Whether an assignment may have this number; returns the rows the seeding has chosen."""
         due = self._seeds_due
-        measured = 0 if self._kind.shows_distances else 1  # one request more, for the inertia
+        measured = int(self._measures(asked, number, again))
         if number > seeding_requests(self._job, self._k) + self._job.max_rounds + measured:
             raise OutOfTurn(f"request {number} is beyond max_rounds = {self._job.max_rounds} of federation.toml")
         if number > due:
@@ -142,3 +178,8 @@ class RunRules:
         if seeds[:settled] != before or (candidates and seeds[settled] not in candidates):
             raise OutOfTurn("the server replaces seeds that were chosen before")
         return seeds
+
+
+def _digest(rows: bytes) -> str:
+    """What stands for the rows of a request; empty: all of them."""
+    return hashlib.sha256(rows).hexdigest() if rows else ""

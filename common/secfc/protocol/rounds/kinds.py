@@ -89,6 +89,15 @@ class ServerExchange(Protocol):
         """What the kind tells everybody besides, in the request."""
         return b""
 
+    @property
+    def rows(self) -> bytes:
+        """Which rows of the columns are asked for (`kmeans.rowsets`); empty: all of them."""
+        return b""
+
+    @property
+    def pairs(self) -> int:
+        """How many distances of a row to a cluster are asked for."""
+
 
 class ServerHalf(Protocol):
     """The server's half over all requests of a clustering."""
@@ -101,6 +110,9 @@ class ServerHalf(Protocol):
     def lost(self, client: int) -> bool:
         """A client has lost what it knew, or is not to be relied on: whether that ends what is asked now."""
         return False
+
+    def whole(self) -> None:
+        """What it would ask for next is too long to be said: ask for all rows."""
 
     @property
     def committee(self) -> tuple[int, ...]:

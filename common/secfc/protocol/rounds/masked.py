@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 from secfc.agreement.plan import Plan
 from secfc.kmeans.decoding import Decoder
-from secfc.kmeans.distances import CodedClusters, Shape
+from secfc.kmeans.distances import CodedClusters, Pattern
 from secfc.privacy import masks
 from secfc.protocol.messages import RoundRequest
 from secfc.protocol.parcels import Body
@@ -14,17 +15,17 @@ from secfc.protocol.rounds.kinds import Holding, RoundKind
 from secfc.protocol.rounds.uploads import UploadsClient, UploadsServer, body_of
 
 
-def _decoder(plan: Plan, shape: Shape, responders: Sequence[int]) -> Decoder:
+def _decoder(plan: Plan, shape: Pattern, responders: Sequence[int]) -> Decoder:
     return Decoder(shape, responders, None)
 
 
-def _upload(holding: Holding, clusters: CodedClusters, shape: Shape, request: RoundRequest) -> Body:
+def _upload(holding: Holding, clusters: CodedClusters, shape: Pattern, request: RoundRequest) -> Body:
     plan, responders = holding.plan, request.responders
     weights = plan.code.weights(responders)[:, responders.index(holding.index)]
     return body_of(clusters, shape, weights, signed_keys(holding, shape, request))
 
 
-def signed_keys(holding: Holding, shape: Shape, request: RoundRequest) -> list[tuple[bytes, int]]:
+def signed_keys(holding: Holding, shape: Pattern, request: RoundRequest) -> list[tuple[bytes, int]]:
     """The signed keys of this client's masks for one attempt."""
     context = masks.MaskContext(
         holding.session,
@@ -34,6 +35,7 @@ def signed_keys(holding: Holding, shape: Shape, request: RoundRequest) -> list[t
         request.responders,
         request.assignment_digest,
         shape.columns,
+        hashlib.sha256(request.rows).digest() if request.rows else b"",
     )
     return masks.signed_keys(holding.index, holding.plan.wishes.privacy, context, holding.pairs)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from secfc.agreement.plan import Plan
 from secfc.kmeans.decoding import Decoder
-from secfc.kmeans.distances import CodedClusters, Shape
+from secfc.kmeans.distances import CodedClusters, Pattern
 from secfc.privacy.checking import Check
 from secfc.protocol.messages import RoundRequest
 from secfc.protocol.parcels import Body
@@ -14,13 +14,13 @@ from secfc.protocol.rounds.kinds import Holding, RoundKind
 from secfc.protocol.rounds.uploads import UploadsClient, UploadsServer, body_of
 
 
-def _decoder(plan: Plan, shape: Shape, responders: Sequence[int]) -> Decoder:
+def _decoder(plan: Plan, shape: Pattern, responders: Sequence[int]) -> Decoder:
     """R uploads are summed; with liars planned for, all are checked."""
     check = Check(plan.code, shape.layout, responders) if plan.wishes.liars else None
     return Decoder(shape, responders, plan.code.weights(responders[: plan.responders]), check)
 
 
-def _upload(holding: Holding, clusters: CodedClusters, shape: Shape, request: RoundRequest) -> Body:
+def _upload(holding: Holding, clusters: CodedClusters, shape: Pattern, request: RoundRequest) -> Body:
     return body_of(clusters, shape)
 
 

@@ -63,6 +63,9 @@ class SealedServer:
         self._found: list[tuple[int, Labels, Labels]] = []
         self._ranks: Any = None
 
+    def whole(self) -> None:
+        """It never asks for some rows only."""
+
     @property
     def committee(self) -> tuple[int, ...]:
         return self._epoch.committee if self._epoch is not None else ()
@@ -217,6 +220,14 @@ class _Exchange:
     def columns(self) -> tuple[int, ...]:
         last = self._asked[-1]
         return self._question.columns if isinstance(last, Seed) else tuple(last.columns)
+
+    @property
+    def rows(self) -> bytes:
+        return b""
+
+    @property
+    def pairs(self) -> int:
+        return len(self.columns) * self._half.terms.rows
 
     # --- what arrives ----------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any, overload
 from secfc.agreement.plan import Plan
 from secfc.errors import Malformed
 from secfc.kmeans.lloyd import Answer, Question
+from secfc.kmeans.rowsets import MOST_BYTES
 from secfc.protocol.messages import RunRequest
 from secfc.protocol.parcels import Data
 from secfc.protocol.rounds.kinds import Lies, Outgoing, RoundKind, ServerExchange, ServerHalf, Void
@@ -99,6 +100,10 @@ class ServerRounds:
                 self.lost(client)
         asked = (responders, liars_left, attempt, quickest)
         exchanges = {run: half.ask(questions[run], *asked) for run, half in self._halves.items()}
+        while sum(len(one.rows) for one in exchanges.values()) > MOST_BYTES:
+            longest = max(exchanges, key=lambda run: len(exchanges[run].rows))
+            self._halves[longest].whole()
+            exchanges[longest] = self._halves[longest].ask(questions[longest], *asked)
         self._last = Exchange(self._names, exchanges)
         return self._last
 
@@ -185,12 +190,22 @@ class Exchange:
 
     @property
     def columns(self) -> int:
-        """How many columns are asked for."""
-        return sum(len(exchange.columns) for exchange in self._exchanges.values())
+        """How many columns are asked for, of all rows or of some."""
+        return sum(map(len, self.columns_of.values()))
+
+    @property
+    def columns_of(self) -> dict[int, tuple[int, ...]]:
+        """They themselves, by run."""
+        return {run: exchange.columns for run, exchange in self._exchanges.items()}
+
+    @property
+    def pairs(self) -> int:
+        """How many distances of a row to a cluster are asked for."""
+        return sum(exchange.pairs for exchange in self._exchanges.values())
 
     def requests(self, digests: Mapping[int, bytes]) -> list[RunRequest]:
         """What everybody is told that is asked, by run; `digests` of the assignments."""
         return [
-            RunRequest(run, exchange.columns, digests[run], exchange.detail)
+            RunRequest(run, exchange.columns, digests[run], exchange.detail, exchange.rows)
             for run, exchange in self._exchanges.items()
         ]

@@ -56,6 +56,8 @@ class RequestRecord:
     upload_bytes: int
     directions: int = 0  # given away to the server by now (`privacy.leakage`)
     runs: int = 1  # that moved
+    pairs_asked: int = 0  # distances of a row to a cluster, by each responder
+    pairs: int = 0  # the same, had nothing been left out because it cannot matter
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ class Asking:
         total = Tally()
         for one in self.runs.all:
             opened = int(one.step is Step.DONE and not self._shows and one.inertia is not None)
-            total += Tally(0, assignments_given(job, one.clusters, one.number - 1 - opened), opened)
+            requests = one.number - 1 - (opened or int(one.measured and self._shows))
+            total += Tally(0, assignments_given(job, one.clusters, requests), opened)
         return total
 
     @property
@@ -186,25 +189,26 @@ class Asking:
     def due(self) -> tuple[tuple[Any, ...], Callable[[], Any]] | None:
         """Heavy computing that can begin now, and its name; handed out once."""
         attempt = self.attempt
-        run = attempt.exchange.due() if attempt is not None and not self._working else None
-        if run is None or attempt is None:
+        work_of_kind = attempt.exchange.due() if attempt is not None and not self._working else None
+        if work_of_kind is None or attempt is None:
             return None
         self._working = True
-        leakage, questions = self.leakage, attempt.questions
+        leakage, questions, asked = self.leakage, attempt.questions, attempt.exchange.columns_of
 
         def work() -> Solved:
-            found, meter = run(), leakage
+            found, meter = work_of_kind(), leakage
             if self._shows and all(isinstance(result, Answer) for result in found.values()):
-                for asked in questions.values():
-                    meter = self._counted(meter, asked)
+                for run, columns in asked.items():
+                    meter = self._counted(meter, questions[run], columns)
             return Solved(found, meter)
 
         return ("round", *attempt.name), work
 
-    def _counted(self, meter: Leakage, asked: Question) -> Leakage:
+    def _counted(self, meter: Leakage, asked: Question, columns: Sequence[int]) -> Leakage:
+        """Some rows of a column count as all of them."""
         if asked.step is Step.ASSIGN:
-            return meter.after_frozen(self._frozen, asked.columns)
-        return meter.after(asked.labels, asked.columns)
+            return meter.after_frozen(self._frozen, columns)
+        return meter.after(asked.labels, columns)
 
     def worked(self, found: Solved, seconds: float, now: float) -> RequestRecord | Lies | Void | None:
         """Take over what the work found, and publish the assignment that follows from an answer. If somebody lied, or members
@@ -261,6 +265,8 @@ class Asking:
             upload_bytes=attempt.exchange.upload_bytes,
             directions=self.leakage.count,
             runs=len(progress),
+            pairs_asked=attempt.exchange.pairs,
+            pairs=sum(len(one.labels) * len(one.columns) for one in attempt.questions.values()),
         )
 
     # --- what a follower should know -------------------------------------------------------------------------------------
