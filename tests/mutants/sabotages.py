@@ -136,8 +136,8 @@ SABOTAGES = [
     Sabotage(
         "no masks at all",
         MASKED,
-        "return clusters.upload(shape, weights, signed_keys(holding, shape, request))",
-        "return clusters.upload(shape, weights, [])",
+        "return body_of(clusters, shape, weights, signed_keys(holding, shape, request))",
+        "return body_of(clusters, shape, weights, [])",
         ("tests/unit/test_participant.py::test_another_request_gives_other_masks",),
     ),
     Sabotage(
