@@ -24,8 +24,9 @@ import numpy as np
 from secfc.agreement import federation as federations
 from secfc.agreement import plan
 from secfc.agreement.features import Feature
-from secfc.agreement.federation import RELAYS, Federation, Party
+from secfc.agreement.federation import RELAYS, Federation
 from secfc.agreement.job import SPLITS, Job
+from secfc.agreement.parties import Party
 from secfc.agreement.uploads import DEFAULT, MEANING, UPLOADS
 from secfc.errors import ConfigError, SecfcError
 from secfc.pki import kit, provision

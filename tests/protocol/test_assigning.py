@@ -219,7 +219,7 @@ def test_known_new_rows_and_their_distances_give_the_centres() -> None:
     assert asking is not None
     half: Any = asking._half._halves[0]
     sizes = kept(job)["c0"].public.sizes
-    found = half._distances.integers(range(3))[:4]
+    found = half.distances.integers(range(3))[:4]
     for h, size in enumerate(sizes):
         squares = [int(v) / size**2 for v in found[:, h]]
         centre = [(squares[0] - squares[1 + f] + 64**2) / 128 for f in range(3)]
