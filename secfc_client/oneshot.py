@@ -54,7 +54,7 @@ async def run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door:
     if not ended.untold:  # last of all: until the server knows, the same command must be able to go on
         job.store.finish(keep=job.keeps_shares)
     if leaving and job.files is not None:
-        say(log, "the labels were written before; the job is over", file=job.files.labels)
+        say(log, "the labels are already written; the job is over", file=job.files.labels)
     return 0
 
 
