@@ -285,7 +285,7 @@ def test_rules_that_changed_meanwhile_count_but_a_person_has_decided(kits: Kits,
     made.told("a", [Offer(one, False, None)])
     made.judge["a"] = PENDING
     (said,) = made.told("a", [Offer(one, True, ALLOWED)])
-    assert said.why == "it is not allowed any more: no rule"
+    assert said.why == "it is no longer allowed: no rule"
     assert made.nodes["a"].due is None
     made = world(kits, start, a=PENDING)
     made.told("a", [Offer(one, False, None)])
