@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-import time
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import click
@@ -16,34 +12,23 @@ from click.core import ParameterSource
 
 from secfc import __version__, exits, logs
 from secfc.agreement import allowing, policy
-from secfc.agreement import job as jobs
-from secfc.agreement.federation import LINK_KEY, SERVER, Federation
-from secfc.agreement.job import AUDIENCES, Job
-from secfc.agreement.policy import TO_NOBODY, Policy
-from secfc.auditfile import AuditFile
+from secfc.agreement.federation import LINK_KEY, SERVER
+from secfc.agreement.job import AUDIENCES
 from secfc.coding import kernels
 from secfc.commands import options
-from secfc.errors import ConfigError, InvalidInput, NoSuchJob
+from secfc.errors import ConfigError, InvalidInput
 from secfc.lock import Lock
-from secfc.logs import say
 from secfc.pki import kit
 from secfc.pki.kit import Kit
-from secfc.protocol.client.participant import Participant
-from secfc.protocol.client.phases.base import Ended
 from secfc.protocol.jobs.node import KEEP_JOBS
-from secfc.protocol.messages import Phase
 from secfc.web import opening
-from secfc.web.door import Door
-from secfc_client import data, keptclusters, profile, report
-from secfc_client.driver import ClientDriver
+from secfc_client import data, keptclusters, oneshot, preflight
 from secfc_client.engines.engine import LOCAL, Wishes, bytes_of, check, cluster_of
-from secfc_client.job import Files, SiteJob
+from secfc_client.job import SiteJob
 from secfc_client.offering import Offering, datasets
-from secfc_client.preparing import prepared, table_of
-from secfc_client.progress import Progress
+from secfc_client.preparing import prepared
 from secfc_client.standing import JOBS, StandingNode
 from secfc_client.store import Store
-from secfc_client.view import SiteView
 
 log = logging.getLogger("secfc.client")
 _GIVEN = ParameterSource.COMMANDLINE
@@ -188,18 +173,20 @@ def command(
         raise InvalidInput("--wait must be a positive number of seconds")
     wishes = Wishes(None if memory is None else bytes_of(memory), cluster_of(engine))
     if dataset_files:
-        rules = _rules(kit_path, policy_path, require_policy, None)
+        rules = preflight.rules(kit_path, policy_path, require_policy, None)
         allowed = allowing.of_kit(kit_path, policy_path)
         offering = Offering(loaded.federation, datasets(dataset_files, id_columns), rules, allowed)
         folders = state or kit_path / "state", out or kit_path / JOBS
         return _stay(loaded, offering, *folders, keep_jobs, bind, web, wait, wishes)
     loaded, made, kept = keptclusters.prepared(loaded, state or kit_path / "state", assign_from)
     federation, name = loaded.federation, loaded.party_name
-    rules = _rules(kit_path, policy_path, require_policy, open_centers)
+    rules = preflight.rules(kit_path, policy_path, require_policy, open_centers)
     policy.check(rules, federation)
     paths = data_path, out, centers_path, profile_path, report_path
-    files = None if _only_helps(federation, name, paths) else _files(federation.job, no_report, *paths)
-    table = data.none() if files is None else _load(files, federation, name, _only(id_columns), features)
+    files = (
+        None if preflight.only_helps(federation, name, paths) else preflight.files(federation.job, no_report, *paths)
+    )
+    table = data.none() if files is None else preflight.load(files, federation, name, _only(id_columns), features)
     if kept is not None:
         keptclusters.check_features(kept, table.feature_names)
     ready = prepared(table, data_path, federation, name, link_key or kit_path / LINK_KEY)
@@ -228,7 +215,7 @@ def command(
         kernels.warm()
         check(wishes.memory)
         door = opening.prepared(web, loaded, store.folder)
-        return asyncio.run(_run(job, address, new, (log_format, quiet), door))
+        return asyncio.run(oneshot.run(job, address, new, (log_format, quiet), door))
 
 
 def _only(columns: tuple[str, ...]) -> str | None:
@@ -274,108 +261,6 @@ def _stay(
         code = asyncio.run(StandingNode(loaded, offering, state, out, keep_jobs, wait, door, wishes).run(address))
     logs.last_words("stopped; start the same command again to go on", code=code, error=False)
     return code
-
-
-def _rules(kit_path: Path, chosen: Path | None, required: bool, open_centers: str | None) -> Policy:
-    """This site's rules. The log says which hold, so that a policy that got lost on its way here is noticed."""
-    rules = policy.of_kit(kit_path, chosen, required=required)
-    if open_centers is not None:
-        rules = replace(rules, open_centers=open_centers)
-    path = policy.source(kit_path, chosen)
-    if path is None:
-        say(log, f"no {policy.FILE} in the kit", rules=rules.describe())
-    else:
-        say(log, "policy in force", file=path, rules=rules.describe())
-    return rules
-
-
-def _only_helps(federation: Federation, name: str, paths: Sequence[Path | None]) -> bool:
-    """Whether this client holds no column; then it has no files either."""
-    whom = ", ".join(federation.holders)
-    if not federation.helps(name):
-        return False
-    if any(paths):
-        raise InvalidInput(
-            f"{name} holds no feature of federation.toml, so it only computes for {whom}; leave out --data, --out and other"
-            " files"
-        )
-    say(log, "this client holds no column and only computes for others", holders=federation.holders)
-    return True
-
-
-def _files(
-    job: Job,
-    no_report: bool,
-    rows: Path | None,
-    out: Path | None,
-    centers: Path | None,
-    about: Path | None,
-    told: Path | None,
-) -> Files:
-    """Where results go. Fails now, not after a long job, if they could not be written."""
-    if rows is None or out is None:
-        raise InvalidInput("--data FILE with this client's rows and --out FILE for their clusters are needed")
-    data.preflight_output(out)
-    target = centers or out.with_name("centers.csv")
-    if job.centers != TO_NOBODY:
-        data.preflight_centers(target, out)
-    about = about or profile.beside(out)
-    profile.preflight(about, out, target, rows)
-    if no_report and told is not None:
-        raise InvalidInput("--report and --no-report contradict each other; leave one out")
-    told = None if no_report else told or report.beside(out)
-    if told is not None:
-        report.preflight(told, out, target, about, rows)
-    return Files(rows, out, target, about, told)
-
-
-def _load(files: Files, federation: Federation, name: str, id_column: str | None, features: str | None) -> data.Table:
-    table = table_of(files.rows, federation, name, id_column, features)
-    data.preflight_output(files.labels, table)
-    return table
-
-
-async def _run(job: SiteJob, bind: str, new: bool, style: tuple[str, bool], door: Door | None = None) -> int:
-    stopped = exits.stop_signals()
-    participant, disk = job.prepare(new=new)
-    job.hint()
-    site, federation = SiteView(job.table), job.kit.federation
-    ledger = AuditFile(job.store.folder, job.kit.party_name, federation.digest()).about(job=federation.agreed().hex())
-    while True:
-        leaving = participant.phase is Phase.FINISHED  # an earlier process was killed before it could end
-        ledger.begins(jobs.dumps(federation.job))
-        task = asyncio.create_task(ClientDriver(job.kit, participant, disk, bind, ledger=ledger).run(stopped))
-        async with opening.opened(door, partial(site.of_machine, participant)):
-            ended = await _watched(task, participant, style)
-        if stopped.done() and ended.error is not None:
-            logs.last_words("stopped; start the same command again to go on", code=stopped.result(), error=False)
-            return stopped.result()
-        if not isinstance(ended.error, NoSuchJob):
-            break
-        if leaving and job.publish_ids:
-            say(log, "the server runs another job; the IDs of the last one are not published", level=logging.WARNING)
-        say(log, "the server begins a new job", shares="kept" if job.keeps_shares else "fresh")
-        job.store.finish(keep=job.keeps_shares)
-        participant, disk = job.prepare()
-    ledger.over(ended.error)
-    if ended.error is not None:
-        raise ended.error
-    if not ended.untold:  # last of all: until the server knows, the same command must be able to go on
-        job.store.finish(keep=job.keeps_shares)
-    if leaving and job.files is not None:
-        say(log, "the labels were written before; the job is over", file=job.files.labels)
-    return 0
-
-
-async def _watched(task: asyncio.Task[Ended], participant: Participant, style: tuple[str, bool]) -> Ended:
-    """Until the task is done, with its progress on a terminal."""
-    shown = Progress()
-    with logs.terminal(*style) as line:
-        while not task.done():
-            await asyncio.wait({task}, timeout=0.2)
-            if line is not None:
-                line.update(shown.line(participant.snapshot(), time.monotonic()))
-    return task.result()
 
 
 class _WithoutPandas:

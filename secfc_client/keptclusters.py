@@ -33,7 +33,7 @@ def keep(folder: Path, kept: KeptClusters) -> None:
     """Put one on disk; if there are too many, the oldest are removed."""
     statefiles.keep(_path(folder, kept.public.name), kept.to_bytes(), _KIND)
     for old in sorted(_readable(folder), key=lambda one: one.when)[:-MOST_KEPT]:
-        say(log, "the clusters of an older job are kept no longer", clusters=old.public.name, most=MOST_KEPT)
+        say(log, "the clusters of an older job are no longer kept", clusters=old.public.name, most=MOST_KEPT)
         _remove(_path(folder, old.public.name))
 
 

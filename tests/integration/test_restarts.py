@@ -96,7 +96,7 @@ def test_a_client_killed_between_writing_its_labels_and_ending(tmp_path: Path) -
         again.wait(120)
     finally:
         again.stop()
-    assert helpers.said(again, "client-2", "the labels were written before; the job is over")
+    assert helpers.said(again, "client-2", "the labels are already written; the job is over")
     assert site.labels_file("client-2").read_bytes() == before
     left = sorted(path.name.split("-")[0] for path in state.iterdir())
     assert left == ["audit.jsonl", "budget.json", "labels", "lock", "roster.json"], "the next start is a new job"

@@ -37,8 +37,8 @@ from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as stubs
-from secfc_client import data, keptlabels
-from secfc_client.__main__ import _run, command
+from secfc_client import data, keptlabels, oneshot
+from secfc_client.__main__ import command
 from secfc_client.job import Files, SiteJob
 from secfc_client.keptlabels import KeptLabels
 from secfc_client.store import Store
@@ -434,7 +434,7 @@ def go_on(job: SiteJob, kit: Kit, service: Recorder | None) -> int:
     async def scenario() -> int:
         listener = await served(kit, service) if service is not None else None
         try:
-            return await asyncio.wait_for(_run(job, "127.0.0.1:0", False, ("json", True)), SECONDS)
+            return await asyncio.wait_for(oneshot.run(job, "127.0.0.1:0", False, ("json", True)), SECONDS)
         finally:
             if listener is not None:
                 await listener.stop(None)

@@ -80,6 +80,48 @@ def test_a_client_that_only_dials_out_has_no_service_and_nothing_comes_in() -> N
 
 @needs_kubectl
 @pytest.mark.parametrize("party", PARTIES)
+def test_a_party_that_stays_is_a_deployment_of_one_pod(party: str) -> None:
+    made = kubectl("kustomize", ".", cwd=ROOT / "deploy" / "kubernetes" / f"{party}-standing")
+    for one in made:
+        kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
+    assert not [one for one in made if one["kind"] == "Job"]
+    (deployment,) = [one["spec"] for one in made if one["kind"] == "Deployment"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"}), "one process has the state"
+    assert deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"]
+    check_arguments_of_a_party_that_stays(deployment["template"]["spec"]["containers"][0]["args"])
+    for of_one_job in (one for one in manifests(party) if one["kind"] != "Job"):
+        names = {one["metadata"]["name"] for one in made if one["kind"] == of_one_job["kind"]}
+        assert of_one_job["metadata"]["name"] in names
+
+
+def check_arguments_of_a_party_that_stays(arguments: list[str]) -> None:
+    """The program itself parses them, and ends where it finds no kit."""
+    from click.testing import CliRunner
+
+    from secfc_client.__main__ import command as client
+    from secfc_server.__main__ import command as server
+
+    program, *rest = arguments
+    assert "--dataset" in " ".join(rest) or program.endswith("server")
+    assert "--require-policy" in rest or program.endswith("server")
+    plain = [one for one in rest if "log-format" not in one]
+    error = CliRunner().invoke(server if program.endswith("server") else client, plain).exception
+    assert "federation.toml" in str(error), "it got as far as the kit"
+
+
+def test_compose_and_systemd_run_parties_that_stay(tmp_path: Path) -> None:
+    node = yaml.safe_load((ROOT / "deploy" / "site" / "node.yml").read_text())["services"]["client"]
+    hub = yaml.safe_load((ROOT / "deploy" / "server" / "standing.yml").read_text())["services"]["server"]
+    assert node["restart"] == hub["restart"] == "unless-stopped"
+    check_arguments_of_a_party_that_stays([one.replace("${DATASET:-patients}", "patients") for one in node["command"]])
+    lines = (ROOT / "deploy" / "site" / "node.conf").read_text().splitlines()
+    (reset, started) = [line.removeprefix("ExecStart=") for line in lines if line.startswith("ExecStart=")]
+    assert reset == "", "else systemd would have two programs"
+    check_arguments_of_a_party_that_stays(started.split())
+
+
+@needs_kubectl
+@pytest.mark.parametrize("party", PARTIES)
 def test_kustomize_renders_what_the_api_takes(party: str) -> None:
     made = kubectl("kustomize", ".", cwd=ROOT / "deploy" / "kubernetes" / party)
     for one in made:

@@ -49,7 +49,7 @@ from secfc.framing import framed
 from secfc.kmeans.distances import UNASSIGNED, Labels
 
 Matrix = npt.NDArray[np.int64]
-_DAMAGED = "the kept leakage count is damaged; what was leaked before is not known any more"
+_DAMAGED = "the kept leakage count is damaged; what was given away before is unknown"
 
 P = (1 << 31) - 1
 PUBLIC_KEY = hashlib.sha256(b"secfc/v1/leakage").digest()

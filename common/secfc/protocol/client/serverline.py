@@ -91,6 +91,6 @@ class ServerLine:
         if not self._desk.resumed or now - self._refused_since > TAKEOVER_SECONDS:
             raise error
         if first:
-            text = "the server still counts on an earlier process of ours; waiting until it notices that it is gone"
+            text = "the server takes an earlier process of ours for alive; waiting until it notices that it is gone"
             out.say(text, level=logging.WARNING, seconds_left=round(TAKEOVER_SECONDS))
         self._at = now + 2.0

@@ -210,7 +210,7 @@ class Node:
                 raise OutOfTurn("the job has expired; submit it again")
             again = self._judge(one.job)  # rules and what was given away may have changed since
             if again.verdict is not Verdict.ALLOWED and not self.decision(one).why.startswith(_PERSON):
-                self._refuse(one, f"it is not allowed any more: {again.why}", State.REFUSED, now, out)
+                self._refuse(one, f"it is no longer allowed: {again.why}", State.REFUSED, now, out)
                 return
             one = self._put(replace(one, state=State.RUNNING), out)
             out.record("job begins", job=one.digest.hex())

@@ -67,7 +67,7 @@ class Ending(Holds):
         return self._write(now, out)
 
     def _may_freeze(self, out: Effects) -> bool:
-        why = "shares that were lost here could not be had again"
+        why = "shares that were lost here could not be recovered"
         if self.table.held:
             why = freezing.refusal(self.desk.site, self.met, self._labels, self._clusters)
         if why:
