@@ -76,6 +76,7 @@ containers: setup ## integration tests across containers (starts Docker where it
 
 lock: setup     ## choose the newest versions that pyproject.toml allows, and write them with their hashes
 	$(LOCK) --upgrade --extra web pyproject.toml -o deploy/locks/image.txt
+	$(LOCK) --upgrade --extra web --extra dask -c deploy/locks/image.txt pyproject.toml -o deploy/locks/dask.txt
 	$(LOCK) --upgrade --extra dev -c deploy/locks/image.txt pyproject.toml -o deploy/locks/dev.txt
 	echo hatchling | $(LOCK) -c deploy/locks/dev.txt - -o deploy/locks/build.txt
 

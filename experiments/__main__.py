@@ -25,6 +25,7 @@ EXPERIMENTS = {
     "speed": "one round of client and server against one scikit-learn iteration, and masks against bare AES",
     "startup": "from process start to the first round of a tiny job, and how quick commands answer",
     "relay": "sharing through the server against sharing directly: seconds, CPU, memory of the server",
+    "scale": "how time, bytes and memory grow with rows and with clients, and the fitted exponents",
     "recording": "`secfc demo` in a terminal, as the animated picture of the README",
     "union": "seconds and bytes per ID of the private set union of row IDs",
     "attacks": "what the server, alone or with one client, recovers from all kinds of uploads, and everybody from labels",

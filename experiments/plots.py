@@ -180,3 +180,16 @@ def peers(rows: Sequence[Row], path: Path) -> None:
 def seconds_text(value: float) -> str:
     """Three digits and a fitting unit."""
     return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
+
+
+def growth(series: dict[str, list[Row]], figures: dict[str, str], path: Path) -> None:
+    """Every figure against rows, and against clients, on logarithmic axes."""
+    figure, panels = _pyplot().subplots(2, len(series), figsize=(4.2 * len(series), 5.6), squeeze=False, layout="tight")
+    for column, (by, rows) in enumerate(series.items()):
+        for name, label in figures.items():
+            axes = panels[int("_m" in name)][column]
+            axes.loglog([row[by] for row in rows], [row[name] for row in rows], marker="o", markersize=3, label=label)
+        for line in (0, 1):
+            panels[line][column].set_xlabel(by)
+            panels[line][column].legend(fontsize=7)
+    _save(figure, path)

@@ -8,7 +8,6 @@ server's line twice.
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
 from datetime import datetime
@@ -20,6 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from experiments.processes import cpu_seconds, peak_mib
 from experiments.timing import quietness
 from secfc import local
 from secfc.agreement import plan
@@ -85,23 +85,13 @@ def _until(site: local.Local, event: str) -> float:
 
 def _used(site: local.Local, at: float) -> Row:
     """What the processes have used so far (Linux)."""
-    cpu = {name: _cpu(process.pid) for name, process in site.processes.items()}
+    cpu = {name: cpu_seconds(process.pid) for name, process in site.processes.items()}
     return {
         "at": at,
         "server_cpu_s": cpu[SERVER],
         "clients_cpu_s": sum(cpu.values()) - cpu[SERVER],
-        "server_peak_mib": _peak_mib(site.processes[SERVER].pid),
+        "server_peak_mib": peak_mib(site.processes[SERVER].pid),
     }
-
-
-def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _peak_mib(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def _table(found: list[Row], title: str) -> Table:

@@ -31,6 +31,7 @@ DRAWN: dict[str, Callable[[Row, str], list[str]]] = {
     "figure1": sections.run_times,
     "peers": sections.contest,
 }
+TOLD: dict[str, Callable[[Row], list[str]]] = {"quality": sections.quality}
 LISTED: dict[str, Callable[[list[Row]], list[str]]] = {
     "speed": sections.speed,
     "network": sections.network,
@@ -42,7 +43,7 @@ def write(folder: Path, docs: Path) -> Path:
     """docs/results.md and its plots from what a folder holds; the rest of the page stays, or is said to be missing."""
     page = docs / "results.md"
     before = page.read_text(encoding="utf-8") if page.exists() else ""
-    found = {name: _section(folder, name) for name in (*DRAWN, "quality", *LISTED)}
+    found = {name: _section(folder, name) for name in (*DRAWN, *TOLD, *LISTED)}
     if not any(found.values()):
         raise DataError(f"{folder} holds no results; run first: python -m experiments all --out {folder}")
     parts = {name: _marked(name, text or _kept(before, name)) for name, text in found.items()}
@@ -79,7 +80,7 @@ def _section(folder: Path, name: str) -> str | None:
         lines, asked = LISTED[name](result), {}
         day = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
     else:
-        lines = DRAWN[name](result, f"results/{name}.png") if name in DRAWN else sections.quality(result)
+        lines = DRAWN[name](result, f"results/{name}.png") if name in DRAWN else TOLD[name](result)
         day, asked = result["measured"], result["asked"]
     machine = output.machine() if name in LISTED else result["machine"]
     return "\n".join([*lines, f"<sub>`{_command(name, asked)}`, {day}, {_machine(machine)}</sub>"])

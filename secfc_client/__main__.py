@@ -36,7 +36,7 @@ from secfc.web import opening
 from secfc.web.door import Door
 from secfc_client import data, keptclusters, profile, report
 from secfc_client.driver import ClientDriver
-from secfc_client.engines.engine import Wishes, bytes_of, check
+from secfc_client.engines.engine import LOCAL, Wishes, bytes_of, check, cluster_of
 from secfc_client.job import Files, SiteJob
 from secfc_client.offering import Offering, datasets
 from secfc_client.preparing import prepared, table_of
@@ -49,7 +49,7 @@ log = logging.getLogger("secfc.client")
 _GIVEN = ParameterSource.COMMANDLINE
 _OF_NODES = (  # options that make sense with --dataset
     *("kit_path", "dataset_files", "out", "id_columns", "keep_jobs", "policy_path", "require_policy"),
-    *("state", "bind", "web", "wait", "memory", "log_format", "quiet"),
+    *("state", "bind", "web", "wait", "memory", "engine", "log_format", "quiet"),
 )
 
 
@@ -132,6 +132,13 @@ _OF_NODES = (  # options that make sense with --dataset
     metavar="SIZE",
     help="What this process may take, e.g. 2GiB: shares that would need more are held in files of the state folder.",
 )
+@click.option(
+    "--engine",
+    default=LOCAL,
+    show_default=True,
+    metavar="URL",
+    help="Where shares are computed with: local, or dask://HOST:PORT (tls://HOST:PORT), a Dask cluster of this site.",
+)
 @click.option("--wait", default=600.0, show_default=True, help="Seconds to keep trying to reach the server.")
 @options.logging
 @click.version_option(__version__, prog_name="secfc-client")
@@ -161,6 +168,7 @@ def command(
     bind: str | None,
     web: str | None,
     memory: str | None,
+    engine: str,
     wait: float,
     log_format: str,
     quiet: bool,
@@ -178,7 +186,7 @@ def command(
         raise ConfigError(f"{kit_path} is {whose}'s kit; secfc-client needs a client's")
     if wait <= 0:
         raise InvalidInput("--wait must be a positive number of seconds")
-    wishes = Wishes(None if memory is None else bytes_of(memory))
+    wishes = Wishes(None if memory is None else bytes_of(memory), cluster_of(engine))
     if dataset_files:
         rules = _rules(kit_path, policy_path, require_policy, None)
         allowed = allowing.of_kit(kit_path, policy_path)

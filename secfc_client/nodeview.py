@@ -99,8 +99,9 @@ class NodeView:
         if one.state is State.SUBMITTED and self._node.decision(one).verdict is Verdict.PENDING:
             question = tuple(describing.facts(self._described(one, entries)))
             return jobviews.of(one, State.WAITING, pending=(self._kit.party_name,), question=question)
+        reason = OWN_FILES if any(path in one.reason for path in self._paths) else one.reason
         shown = jobviews.of(one, State.QUEUED if one.state is State.SUBMITTED else one.state)
-        return replace(shown, reason=OWN_FILES) if any(path in one.reason for path in self._paths) else shown
+        return replace(shown, reason=reason, began=0)  # a node remembers when it heard of a job, not when that began
 
 
 def _of_dataset(prefix: str, entry: Entry | None, rules: Policy) -> tuple[GivenView, ...]:

@@ -234,7 +234,7 @@ def _signals_deferred() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers, arrived = (signal.SIGINT, signal.SIGTERM), []
+    numbers, arrived = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), []
     before = [signal.signal(number, lambda number, _: arrived.append(number)) for number in numbers]
     try:
         yield

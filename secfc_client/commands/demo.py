@@ -32,6 +32,7 @@ from secfc_client.commands.demonstration.outcome import compare, show
 from secfc_client.commands.demonstration.plot import draw, pyplot
 from secfc_client.commands.demonstration.rows import load, mixture
 from secfc_client.commands.report import command as reporting
+from secfc_client.engines import trial
 
 
 @click.command("demo")
@@ -117,6 +118,13 @@ from secfc_client.commands.report import command as reporting
 @click.option(
     "--keep", type=click.Path(path_type=Path), help="Keep kits, logs, labels, reports and result in this new folder."
 )
+@click.option(
+    "--engine",
+    type=click.Choice(trial.ENGINES),
+    default=trial.ENGINES[0],
+    show_default=True,
+    help="dask: start a Dask scheduler and two workers, which all clients' shares are computed with.",
+)
 @click.option("--timeout", type=float, default=600.0, show_default=True, help="Seconds the whole demo may take.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
@@ -141,6 +149,7 @@ def command(
     centers: bool,
     plot: Path | None,
     keep: Path | None,
+    engine: str,
     timeout: float,
     as_json: bool,
 ) -> None:
@@ -176,12 +185,12 @@ def command(
         pyplot()
     if uploads != DEFAULT:
         click.echo(f"warning: {MEANING[uploads]}", err=True)
-    with _folder(keep) as folder:
+    with _folder(keep) as folder, _ended_by_signals(), trial.options(engine) as chosen_engine:
         own_ids = ["--write-ids"] if agreed.private else []  # in the clients' own files: the comparison needs the order
-        site = local.Local(made, folder, client_options=["--open-centers", made.job.centers, *own_ids])
+        site = local.Local(made, folder, client_options=["--open-centers", made.job.centers, *own_ids, *chosen_engine])
         whole = [chosen.values] * len(made.holders)
         site.prepare(whole or np.array_split(chosen.values, clients))
-        with _ended_by_sigterm(), local.running(site):
+        with local.running(site):
             _watch(site, timeout, quiet=as_json)
         outcome = compare(site, agreed, chosen)
         if keep is not None:
@@ -227,17 +236,18 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the stack as Ctrl-C does, so that the processes are ended."""
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM, and a terminal that closes, unwind the stack as Ctrl-C does, so that the processes are ended."""
 
     def interrupt(*_: Any) -> None:
         raise click.exceptions.Exit(exits.TERMINATED)
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _watch(site: local.Local, timeout: float, quiet: bool) -> None:

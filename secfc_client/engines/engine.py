@@ -1,4 +1,4 @@
-"""What a site computes with: in memory, or beyond a limit with blocks on its disk (`stored`)."""
+"""What a site computes with: in memory, beyond a limit with blocks on its disk (`stored`), or on a cluster (`dask`)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,25 @@ from secfc.coding.field import Field
 from secfc.coding.sharing import CodedRows
 from secfc.errors import InvalidInput
 from secfc.logs import say
+from secfc_client.engines.dask import SCHEMES, Cluster, DaskRows
 from secfc_client.engines.stored import StoredRows
 from secfc_client.store import Store
 
 log = logging.getLogger("secfc.client")
+LOCAL = "local"
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _LEAST_ROOM = 32 << 20  # beside what the process takes before there are shares
-_MOST_BLOCK, _BLOCKS = 16 << 20, 8  # bytes of a block, and how many blocks the room is thought to hold
+_LEAST_BLOCK, _MOST_BLOCK = 1 << 20, 16 << 20  # bytes
+_BLOCKS = 8  # that the room is thought to hold
+_BLOCKS_PER_THREAD = 4  # of a cluster, so that none is idle for long
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a user asks of the engine. `memory`: bytes that this process may take; None: as many as it needs."""
+    """What a user asks for. `memory`: bytes that this process may take; None: as many as it needs."""
 
     memory: int | None = None
+    cluster: Cluster | None = None  # on whose workers shares are, if not here
 
 
 AS_NEEDED = Wishes()
@@ -51,23 +56,40 @@ class Engine:
 
     def hold(self, field: Field, rows: int, length: int) -> Blocks:
         """Where the shares of so many rows go. The limit is for the whole process: what it has already counts."""
+        if self._wishes.cluster is not None:
+            self._begin_streaming()
+            cluster = self._wishes.cluster
+            fair = 8 * field.lanes * (length + 2) * rows // (_BLOCKS_PER_THREAD * cluster.threads)
+            block = max(min(_MOST_BLOCK, fair), _LEAST_BLOCK)
+            return DaskRows(self._store.folder, field, rows, length, block, self._store.spool, cluster)
         if self._wishes.memory is None:
             return CodedRows(field, rows, length)
-        used = taken()
-        room = self._wishes.memory - used
+        room = self._wishes.memory - taken()
         held, arriving = 8 * field.lanes * (length + 2), 8 * field.lanes * length // 3
         needed = rows * (held + arriving + self._row_bytes)
         if needed <= room:
             return CodedRows(field, rows, length)
-        self._streamed = True
-        self._store.forget_spools()
-        block = max(min(_MOST_BLOCK, room // _BLOCKS), 1 << 20)
+        self._begin_streaming()
+        block = max(min(_MOST_BLOCK, room // _BLOCKS), _LEAST_BLOCK)
         say(log, "shares are held on disk", needed=_mebibytes(needed), room=_mebibytes(room), state=self._store.folder)
         return StoredRows(self._store.folder, field, rows, length, block, self._store.spool)
+
+    def _begin_streaming(self) -> None:
+        self._streamed = True
+        self._store.forget_spools()
 
     def get(self, key: str) -> bytes | Packed | None:
         """Shares that are kept."""
         return self._store.packed(key) if self._streamed else self._store.get(key)
+
+
+def cluster_of(engine: str) -> Cluster | None:
+    """What --engine names, connected; None for this machine."""
+    if engine == LOCAL:
+        return None
+    if not re.fullmatch(rf"({'|'.join(SCHEMES)})://\S+:\d{{1,5}}", engine):
+        raise InvalidInput(f"--engine must be {LOCAL}, dask://HOST:PORT or tls://HOST:PORT, not {engine[:60]!a}")
+    return Cluster(engine)
 
 
 def check(memory: int | None) -> None:

@@ -38,8 +38,8 @@ class StoredRows:
         self._step = max(block_bytes // row_bytes // ROW_GROUP, 1) * ROW_GROUP
         most = 8 * Layout.uniform(field, self._step, length).words
         self._stride = -(-most // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        blocks = -(-rows // self._step)
-        self._file = _nameless(folder, max(blocks, 1) * self._stride)
+        self.blocks = -(-rows // self._step)
+        self._file = _nameless(folder, max(self.blocks, 1) * self._stride)
         weakref.finalize(self, os.close, self._file)
 
     def put(self, rows: slice | npt.NDArray[np.int64], words: Words | Packed, *, add: bool = False) -> None:
@@ -64,8 +64,7 @@ class StoredRows:
         return first + count
 
     def _change(self, index: int, at: int, values: Residues, add: bool) -> None:
-        layout, rows = self._layout(index), slice(at, at + values.shape[1])
-        words = _mapped(self._file, index * self._stride, layout.words)
+        (words, layout), rows = self.packed(index), slice(at, at + values.shape[1])
         if add or values.shape[1] < layout.rows:
             before = self.field.unpack(words, layout.rows, self.length)
             before[:, rows] = before[:, rows] + values if add else values
@@ -77,26 +76,27 @@ class StoredRows:
 
     def each(self, ask: Ask[T]) -> Iterator[T]:
         """See `blocks.Blocks`."""
-        for index in range(-(-self.rows // self._step)):
-            first = index * self._step
-            operation = ask(first, min(first + self._step, self.rows))
+        for index in range(self.blocks):
+            first, end = self.edges(index)
+            operation = ask(first, end)
             if operation is not None:
-                yield operation(first, self.block(index))
+                matrix = unpacked(*self.packed(index))
+                self._read_ahead(index + 1)
+                yield operation(first, matrix)
 
-    def block(self, index: int) -> Residues:
-        """The matrix of a block, as in `CodedRows`."""
+    def edges(self, index: int) -> tuple[int, int]:
+        """The first row of a block, and the row after its last."""
+        first = index * self._step
+        return first, min(first + self._step, self.rows)
+
+    def packed(self, index: int) -> tuple[Words, Layout]:
+        """A block as it is on disk, and how it lies."""
         layout = self._layout(index)
-        matrix = np.empty((self.field.lanes, layout.rows, self.length + 2))
-        matrix[:, :, self.length + 1] = 1.0
-        words = _mapped(self._file, index * self._stride, layout.words)
-        layout.unpack(words, [one[:, : self.length] for one in matrix])
-        self._read_ahead(index + 1)
-        add_norms(self.field, matrix)
-        return matrix
+        return _mapped(self._file, index * self._stride, layout.words), layout
 
     def _layout(self, index: int) -> Layout:
-        rows = min(self._step, self.rows - index * self._step)
-        return Layout.uniform(self.field, rows, self.length)
+        first, end = self.edges(index)
+        return Layout.uniform(self.field, end - first, self.length)
 
     def _read_ahead(self, index: int) -> None:
         if hasattr(os, "posix_fadvise"):
@@ -104,6 +104,16 @@ class StoredRows:
 
     def __repr__(self) -> str:
         return f"StoredRows({self.rows} rows × {self.length}, {self.field.lanes} lanes, {self._step} a block)"
+
+
+def unpacked(words: Words, layout: Layout) -> Residues:
+    """The matrix of a block, as in `CodedRows`."""
+    field, length = layout.field, layout.widths[0]
+    matrix = np.empty((field.lanes, layout.rows, length + 2))
+    matrix[:, :, length + 1] = 1.0
+    layout.unpack(words, [one[:, :length] for one in matrix])
+    add_norms(field, matrix)
+    return matrix
 
 
 def _mapped(file: int, offset: int, words: int) -> Words:

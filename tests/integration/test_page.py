@@ -201,7 +201,7 @@ def _shown_after(browser: WebDriver, site: Local) -> float:
 
 def _rows(browser: WebDriver, name: str) -> list[str]:
     script = """
-        const found = document.getElementById(arguments[0]), body = found.tBodies ? found.tBodies[0] : found;
+        const found = document.getElementById(arguments[0]), body = (found.tBodies && found.tBodies[0]) || found;
         return [...body.rows].map((row) => [...row.cells].map((cell) => cell.textContent).join("\\t"));
     """
     return list(browser.execute_script(script, name))

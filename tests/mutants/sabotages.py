@@ -36,6 +36,7 @@ SEALED = "common/secfc/privacy/sealed"
 VIEWS = "tests/sealed/test_views.py"
 TRANSFER = "common/secfc/protocol/transfer.py"
 COMPARER = "common/secfc/privacy/sealed/comparer.py"
+PRUNING = "tests/protocol/test_pruning.py"
 CLAIMS = "tests/protocol/test_privacy_claims.py"
 AGREEMENT = "tests/protocol/test_agreement.py"
 ENVELOPES = "common/secfc/privacy/envelopes.py"
@@ -136,9 +137,30 @@ SABOTAGES = [
     Sabotage(
         "no masks at all",
         MASKED,
-        "return clusters.upload(shape, weights, signed_keys(holding, shape, request))",
-        "return clusters.upload(shape, weights, [])",
+        "return body_of(clusters, shape, weights, signed_keys(holding, shape, request))",
+        "return body_of(clusters, shape, weights, [])",
         ("tests/unit/test_participant.py::test_another_request_gives_other_masks",),
+    ),
+    Sabotage(
+        "mask keys do not depend on the rows that are asked for",
+        MASKED,
+        'hashlib.sha256(request.rows).digest() if request.rows else b""',
+        'b""',
+        (f"{PRUNING}::test_masks_are_bound_to_the_rows",),
+    ),
+    Sabotage(
+        "a request may ask for other rows under its number",
+        RULES,
+        '(asked.columns, asked.rows), (whole, "")',
+        "(asked.columns, asked_now[1]), (whole, asked_now[1])",
+        (f"{PRUNING}::test_under_one_number_rows_stay_or_all_are_asked_for",),
+    ),
+    Sabotage(
+        "bounds are not moved with the centres",
+        "common/secfc/kmeans/bounds.py",
+        "np.subtract(part, drift, out=part)",
+        "pass",
+        ("tests/unit/test_bounds.py::test_less_is_asked_for_and_the_result_is_exact_lloyds",),
     ),
     Sabotage(
         "too few neighbours in the mask graph",

@@ -42,17 +42,25 @@ class OnDisk:
         patch.setattr(memory.Memory, "_carry_out", keeping)
 
 
-@pytest.mark.parametrize("membership", ["public", "private"])
-@pytest.mark.parametrize("uploads", ["open", "masked", "sealed"])
+KINDS = [
+    ("open", "public", False),
+    ("masked", "private", False),
+    ("masked", "public", True),
+    ("sealed", "public", False),
+]
+
+
+@pytest.mark.parametrize(("uploads", "membership", "prune"), [*KINDS, ("sealed", "private", False)])
 def test_labels_are_those_of_shares_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uploads: str, membership: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uploads: str, membership: str, prune: bool
 ) -> None:
     from secfc import SecureKMeans
 
     rows = np.random.default_rng(3).normal(size=(101, 3)) + np.repeat([[0], [4], [9]], [40, 40, 21], axis=0)
 
     def labels() -> Any:
-        model = SecureKMeans(3, n_clients=5, privacy=1, uploads=uploads, membership=membership, random_state=1)
+        how = {"uploads": uploads, "membership": membership, "prune": prune}
+        model = SecureKMeans(3, n_clients=5, privacy=1, n_init=2, random_state=1, **how)
         return model.fit_predict(rows)
 
     before = labels()

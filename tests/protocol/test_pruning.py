@@ -13,17 +13,19 @@ import pytest
 
 from secfc.agreement import plan
 from secfc.coding.field import Words
+from secfc.coding.sharing import CodedRows
 from secfc.errors import Malformed, OutOfTurn, PlanError
 from secfc.kmeans import bounds, central, rowsets
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.lloyd import Question
 from secfc.kmeans.rowsets import Wanted
 from secfc.kmeans.runs import Runs
-from secfc.privacy import masks
 from secfc.protocol import memory
 from secfc.protocol.client.runrules import RunAsked, RunRules
 from secfc.protocol.memory import Memory
 from secfc.protocol.messages import RoundRequest
+from secfc.protocol.rounds.kinds import Holding
+from secfc.protocol.rounds.masked import signed_keys
 from secfc.protocol.server.asking import RequestRecord
 from tests.parties import deal, digest_of, make_federation, plan_of
 from tests.protocol.helpers import answer, asked, met, refused
@@ -161,7 +163,20 @@ SOME = rowsets.encode(
 )
 
 
-def test_some_rows_are_answered_and_masks_are_bound_to_them() -> None:
+def test_masks_are_bound_to_the_rows() -> None:
+    """No stream covers the distances of two sets of rows, nor of some rows and of all."""
+    agreed = plan_of(make_federation(3, seeding="random", prune=True))
+    coded = CodedRows(agreed.field, 12, agreed.length)
+    holding = Holding(agreed, 0, bytes(32), coded, {1: bytes([1]) * 32, 2: bytes([2]) * 32})
+    shape = agreed.shape(12, np.bincount(NEXT), (0, 2))
+    found = set()
+    for rows in (b"", SOME, SOME[:-1]):
+        request = RoundRequest(2, 1, (0, 1, 2), (0, 2), digest_of(NEXT), 60.0, rows=rows)
+        found |= {key for key, _ in signed_keys(holding, shape, request)}
+    assert len(found) == 3 * 2
+
+
+def test_some_rows_are_answered() -> None:
     agreed = make_federation(3, seeding="random", prune=True)
     everybody = met(agreed, deal(1, [4, 4, 4]))
     for client in everybody:
@@ -172,9 +187,6 @@ def test_some_rows_are_answered_and_masks_are_bound_to_them() -> None:
     pairs = 2 + 4 + 1  # those named, the rows in cluster 0 (its size is 3 in NEXT), one of cluster 2
     lanes = plan_of(agreed).field.lanes
     assert max(len(words) for words in uploads if words is not None) <= -(-pairs * lanes // 3) + 2
-    context = masks.MaskContext(bytes(32), bytes(32), 2, 1, (0, 1, 2), digest_of(NEXT), (0, 2))
-    keys = {masks.stream_key(bytes(32), replace(context, rows=rows)) for rows in (b"", bytes(32), b"\1" * 32)}
-    assert len(keys) == 3
 
 
 def rules(**changes: Any) -> tuple[RunRules, Callable[..., RoundRequest]]:

@@ -169,6 +169,48 @@ def test_names_in_manifests_fit_together(party: str) -> None:
     assert {v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v} == claims
 
 
+DASK = ROOT / "deploy" / "kubernetes" / "client-dask"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_dask_cluster_is_what_the_api_takes_and_contained(version: str) -> None:
+    made = list(yaml.safe_load_all((DASK / "dask.yaml").read_text()))
+    for one in made:
+        kubernetes_validate.validate(one, version, strict=True)
+    pods = [one["spec"]["template"]["spec"] for one in made if one["kind"] == "Deployment"]
+    assert len(pods) == 2
+    for spec in pods:
+        assert spec["securityContext"]["runAsUser"] == 10001
+        assert spec["automountServiceAccountToken"] is False
+        (container,) = spec["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["envFrom"] == [{"configMapRef": {"name": "secfc-dask-tls"}}]
+        assert any("tls" in word for word in container["command"]), "shares travel encrypted"
+
+
+@needs_kubectl
+def test_a_client_on_a_dask_cluster_is_rendered() -> None:
+    made = kubectl("kustomize", ".", cwd=DASK)
+    for one in made:
+        kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
+    (container,) = next(one for one in made if one["kind"] == "Job")["spec"]["template"]["spec"]["containers"]
+    assert container["args"][-1] == "--engine=tls://secfc-dask:8786"
+    assert {"--require-policy", "--bind=0.0.0.0:7000"} <= set(container["args"])
+
+
+def test_a_dask_cluster_beside_a_client_has_the_same_certificate_and_a_network_of_its_own() -> None:
+    folder = ROOT / "deploy" / "site"
+    more, site = (yaml.safe_load((folder / name).read_text()) for name in ("dask.yml", "docker-compose.yml"))
+    services = more["services"]
+    assert services["client"]["command"] == [*site["services"]["client"]["command"], "--engine=tls://scheduler:8786"]
+    for name in ("scheduler", "worker-1", "worker-2"):
+        assert services[name]["networks"] == ["dask"]
+        assert services[name]["read_only"] is True
+        assert services[name]["environment"].items() >= services["client"]["environment"].items()
+    assert more["networks"]["dask"]["internal"] is True
+
+
 # --- compose -------------------------------------------------------------------------------------------------------------
 
 

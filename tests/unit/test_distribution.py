@@ -96,7 +96,10 @@ def locked(name: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize(("name", "extras"), [("image.txt", ("web",)), ("dev.txt", ("dev", "experiments", "web"))])
+@pytest.mark.parametrize(
+    ("name", "extras"),
+    [("image.txt", ("web",)), ("dask.txt", ("dask", "web")), ("dev.txt", ("dask", "dev", "experiments", "web"))],
+)
 def test_locks_fit_what_pyproject_asks_for(name: str, extras: tuple[str, ...]) -> None:
     """After a change of pyproject.toml: make lock."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -1,6 +1,7 @@
 """Shares on disk are the same shares: whatever holds the blocks, every operation finds the same bytes."""
 
 import os
+import pickle
 import resource
 import subprocess
 import sys
@@ -11,19 +12,20 @@ import numpy as np
 import pytest
 
 from secfc.coding.blocks import Blocks
-from secfc.coding.field import Field
+from secfc.coding.field import Field, Layout
 from secfc.coding.lagrange import Code
 from secfc.coding.sharing import CodedRows, ShareSet, SlotShares
 from secfc.errors import InvalidInput, StorageError
+from secfc.kmeans.blockwork import Answer
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.distances import CodedClusters, Shape
 from secfc.privacy import verification
 from secfc.protocol.effects import PutSpool
 from secfc.protocol.parcels import of_words
-from secfc_client.engines import engine
+from secfc_client.engines import dask, engine
 from secfc_client.engines.engine import Engine, Wishes, bytes_of
 from secfc_client.engines.spool import FileSpool
-from secfc_client.engines.stored import StoredRows
+from secfc_client.engines.stored import StoredRows, unpacked
 from secfc_client.store import Store
 
 CODE = Code(Field.of(2), clients=5, segments=2, privacy=1)
@@ -72,7 +74,7 @@ def both(store: Store) -> tuple[CodedRows, StoredRows]:
 
 def test_blocks_on_disk_give_the_same_sums_and_answers(store: Store) -> None:
     held, disk = both(store)
-    assert (np.concatenate([disk.block(i) for i in range(12)], axis=1) == held.matrix).all()
+    assert (np.concatenate([unpacked(*disk.packed(i)) for i in range(12)], axis=1) == held.matrix).all()
     random, keys = np.random.default_rng(1), [(b"k" * 32, 1), (b"l" * 32, -1)]
     one, other = CodedClusters(held, 4), CodedClusters(disk, 4)
     for _ in range(3):
@@ -113,7 +115,7 @@ def test_several_owners_of_all_slots_are_added_up(store: Store) -> None:
         held.put(slice(0, 700), shares.shares([ME])[0], add=True)
         disk.put(slice(0, 700), shares.of(ME), add=True)
     held.finish()
-    assert (np.concatenate([disk.block(i) for i in range(3)], axis=1) == held.matrix).all()
+    assert (np.concatenate([unpacked(*disk.packed(i)) for i in range(3)], axis=1) == held.matrix).all()
 
 
 def test_shares_of_too_few_rows_are_refused(store: Store) -> None:
@@ -230,6 +232,17 @@ for shift in range(2):
 peak = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(limit, peak, rows * 8 * field.lanes * (length + 2))
 """
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_worker_takes_a_block_that_begins_anywhere_in_memory(writable: bool) -> None:
+    """As one does that has come from another worker: kernels take none of these."""
+    block = np.random.default_rng(0).integers(-9, 9, (2, 300, 5)).astype(np.float64)
+    raw = bytearray(3) + block.tobytes()
+    moved = np.frombuffer(raw if writable else bytes(raw), dtype=np.float64, offset=3).reshape(block.shape)
+    assert not moved.flags.aligned
+    answer = Answer(Layout(CODE.field, 300, (4, 4)), [np.ones((5, 4)), np.ones((5, 4))], [(bytes(32), 1)])
+    assert (dask._done(pickle.dumps(answer), 0, moved) == answer(0, block)).all()
 
 
 @pytest.mark.slow

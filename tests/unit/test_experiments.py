@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.scale import FIGURES, exponent
+
 ROOT = Path(__file__).parents[2]
 SPEED_KEYS = {
     *("m", "d", "k", "n", "t", "segments", "lanes"),
@@ -52,3 +54,22 @@ def test_quick_speed_gives_every_figure(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "speed.json").read_text()) == rows
     with (tmp_path / "speed.csv").open(newline="") as file:
         assert [row["m"] for row in csv.DictReader(file)] == ["1000", "10000"]
+
+
+def test_an_exponent_is_fitted_over_the_larger_half() -> None:
+    assert exponent([10, 100, 1000, 10_000], [50.0, 60.0, 1e6, 1e8]) == pytest.approx(3.11, abs=0.01)
+    assert exponent([1, 2, 4], [1.0, 4.0, 16.0]) == pytest.approx(2.0)
+    assert exponent([5], [1.0]) is None
+    assert exponent([5, 6], [0.0, 0.0]) is None
+
+
+@pytest.mark.slow
+def test_growth_with_rows_and_clients(tmp_path: Path) -> None:
+    done = experiments("scale", "--rows", "300,3000", "--clients", "3", "--json", "--plot", str(tmp_path / "scale.png"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    few, many = found["series"]["rows"]
+    assert many["client_sent_mb"] == pytest.approx(10 * few["client_sent_mb"], rel=0.01)
+    assert all(row[name] > 0 for row in (few, many) for name in FIGURES)
+    assert 1.0 <= found["exponents"]["rows"]["client_upload_mb"] < 1.3, "larger sums take more lanes"
+    assert (tmp_path / "scale.png").stat().st_size > 1000

@@ -178,7 +178,7 @@ def test_a_reason_that_names_files_of_the_site_is_in_its_log_only(kits: Kits, tm
     site.node.handle(Offered([Offer(job, True, ALLOWED)]), NOW)
     for why, shown in ((f"{tmp_path}/out/x: disk full", OWN_FILES), ("client a was lost", "client a was lost")):
         site.node.records[job.digest] = site.node.records[job.digest].over(State.FAILED, why, NOW)
-        assert [one.reason for one in site.page.view().jobs] == [shown]
+        assert [(one.reason, one.began) for one in site.page.view().jobs] == [(shown, 0)]
 
 
 def test_what_a_rule_allows_asks_nobody(kits: Kits, tmp_path: Path) -> None:

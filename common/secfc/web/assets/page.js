@@ -175,6 +175,7 @@ function charts(view) {
 }
 
 function tables(view) {
+  $("s-given").hidden = !view.given.length && !view.given_note;
   $("given").replaceChildren(...view.given.map((one) => row([one.what, one.count, one.most ?? ["–", "n"],
     one.limit === null ? ["no limit", "n site-only"] : [Math.max(one.limit - one.count, 0), one.limit > one.count ? "n site-only" : "n site-only bad"]])));
   $("given-note").textContent = view.given_note;
@@ -220,9 +221,9 @@ function question(job, decides) {
   const made = element("article"), facts = element("dl");
   made.append(element("h3", `Job ${short(job.id)} of ${job.submitter}, on ${job.dataset}`));
   for (const [name, value] of job.question) {
-    const pair = element("div");
-    pair.append(element("dt", name), value.includes("\n") ? element("dd") : element("dd", value));
-    if (value.includes("\n")) pair.lastChild.append(element("pre", value));
+    const long = value.includes("\n"), pair = element("div", undefined, long ? "long" : ""), text = element("dd");
+    text.append(long ? element("pre", value, value.split("\n").length > 6 ? "many" : "") : value);
+    pair.append(element("dt", name), text);
     facts.append(pair);
   }
   const how = element("p", "At this machine: ");
