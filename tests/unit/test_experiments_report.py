@@ -142,5 +142,3 @@ def test_a_quick_table_writes_json_csv_and_a_plot(tmp_path: Path) -> None:
     assert (tmp_path / "table3.csv").read_text(encoding="utf-8").count("\n") == 1 + len(result["rows"])
     assert (tmp_path / "table3.png").read_bytes()[:4] == b"\x89PNG"
     assert "seed 0" in done.stderr
-
-

@@ -21,6 +21,7 @@ def test_the_data_sets_that_are_compared() -> None:
     assert sizes["twelve blobs"] == (1200, 2, 12)
 
 
+@pytest.mark.slow
 def test_from_the_same_start_only_quantisation_differs(tmp_path: Path) -> None:
     raw, scaled = quality.measure(("iris", "iris, scaled by the job"), 2, 0, tmp_path)
     for row in (raw, scaled):
