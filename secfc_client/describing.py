@@ -55,7 +55,7 @@ def described(
         "centers_consent": policy.open_centers,
         "given_before": {"directions": directions, "assignments": counted.assignments, "inertias": counted.inertias},
         "given_afterwards_at_most": {
-            "directions": directions + max(most.ranks - 1, 0),
+            "directions": directions + max(most.ranks - (not counted.ranks), 0),
             "assignments": counted.assignments + most.assignments,
             "inertias": counted.inertias + most.inertias,
         },

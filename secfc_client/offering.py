@@ -11,8 +11,10 @@ from secfc.agreement.allowing import Allowing
 from secfc.agreement.federation import Federation
 from secfc.agreement.policy import Policy
 from secfc.agreement.submission import Submission
-from secfc.errors import InvalidInput
+from secfc.errors import InvalidInput, Refused
 from secfc.protocol.jobs.record import Decision, Verdict
+
+_RULE = "allowed by rule "
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,18 @@ class Offering:
         if rule is not None and (found := policies.complaints(rule.limits(self.policy), running)):
             return Decision(Verdict.PENDING, f"rule {rule.name} does not allow it: {found[0]}")
         if rule is not None:
-            return Decision(Verdict.ALLOWED, f"allowed by rule {rule.name}")
+            return Decision(Verdict.ALLOWED, _RULE + rule.name)
         return Decision(Verdict.PENDING, self.allowing.why_not(job, running))
 
     def limits(self, job: Submission, decision: Decision) -> Policy:
-        """What holds while the job runs. A job that a person approved is held to the site's own limits, not to a rule's."""
+        """What holds while the job runs. A job that a person approved is held to the site's own limits, not to a rule's; one
+        that a rule allowed, to those of the rule that allows it now. Raises Refused if none does any more."""
+        if not decision.why.startswith(_RULE):
+            return self.policy
         rule = self.allowing.first(job, job.within(self.federation))
-        by_rule = rule is not None and decision.why == f"allowed by rule {rule.name}"
-        return rule.limits(self.policy) if rule is not None and by_rule else self.policy
+        if rule is None:
+            raise Refused("policy.toml: no [[allow]] rule allows it any more")
+        return rule.limits(self.policy)
 
 
 def datasets(given: tuple[str, ...], ids: tuple[str, ...]) -> tuple[Dataset, ...]:

@@ -185,8 +185,8 @@ class StandingNode:
             await self._over(one, State.FINISHED, "", job)
         elif ended.error is None:  # the server does not know that our labels are written: told again
             await asyncio.wait({stopped}, timeout=1.0)
-        elif not running and isinstance(ended.error, Unavailable):
-            await self._over(one, State.FAILED, _GONE, job)
+        elif isinstance(ended.error, NoSuchJob) or (not running and isinstance(ended.error, Unavailable)):
+            await self._over(one, *_alone(job.store), job)
         elif isinstance(ended.error, Unavailable | StorageError):
             say(log, "trying again", level=logging.WARNING, job=one.job.id, reason=str(ended.error))
             await asyncio.wait({stopped}, timeout=1.0)
@@ -260,7 +260,8 @@ class StandingNode:
             self._page.ends()
             if stopped.done() and ended.error is not None:
                 return None
-            if not isinstance(ended.error, NoSuchJob):
+            # with written labels, the server has heard that we are done, and its answer did not get through
+            if not isinstance(ended.error, NoSuchJob) or job.store.written:
                 return ended
             job.store.finish(keep=False)
 
@@ -295,8 +296,7 @@ class StandingNode:
         """What began here and is over at the server ended without us; folders of old jobs go."""
         for one in list(self._node.records.values()):
             if one.state is State.RUNNING and one.digest != self._node.due:
-                written = Store(self._state / JOBS / one.job.id).written  # and we were killed before we could note it
-                await self._over(one, *((State.FINISHED, "") if written else (State.FAILED, _GONE)))
+                await self._over(one, *_alone(Store(self._state / JOBS / one.job.id)))
         running = {one.job.id for one in self._node.records.values() if one.state is State.RUNNING}
         for folder in (self._state / JOBS).glob("?" * ID_DIGITS):  # of which we were killed before it was removed
             if folder.is_dir() and folder.name not in running:
@@ -329,6 +329,11 @@ class StandingNode:
     def _described(self, one: Record, entries: Mapping[str, budget.Entry]) -> dict[str, Any]:
         said = self._node.decision(one)
         return described(one, said.verdict.value, said.why, self._kit.federation, self._offering.policy, entries)
+
+
+def _alone(store: Store) -> tuple[State, str]:
+    """How a job ended that the server has ended without our hearing of it. Labels are written only if it has a result."""
+    return (State.FINISHED, "") if store.written else (State.FAILED, _GONE)
 
 
 def _public(error: SecfcError, one: Record) -> str:

@@ -144,9 +144,16 @@ SABOTAGES = [
     Sabotage(
         "mask keys do not depend on the rows that are asked for",
         MASKED,
-        'hashlib.sha256(request.rows).digest() if request.rows else b""',
+        'hashlib.sha256(framed(columns, request.rows)).digest() if request.rows else b""',
         'b""',
         (f"{PRUNING}::test_masks_are_bound_to_the_rows",),
+    ),
+    Sabotage(
+        "mask keys do not say which column the rows are of",
+        MASKED,
+        "framed(columns, request.rows)",
+        "framed(request.rows)",
+        (f"{PRUNING}::test_masks_are_bound_to_the_column_that_rows_are_of",),
     ),
     Sabotage(
         "a request may ask for other rows under its number",

@@ -299,3 +299,20 @@ def test_sealed_rounds_do_not_prune() -> None:
     """They have a rule of their own, and no key of a job is ignored."""
     with pytest.raises(PlanError, match="prune = true"):
         plan_of(make_federation(5, uploads="sealed", prune=True))
+
+
+def test_masks_are_bound_to_the_column_that_rows_are_of() -> None:
+    """A server that tells some clients other columns of the same rows gets masks that do not cancel."""
+    agreed = plan_of(make_federation(3, k=4, seeding="random", prune=True))
+    labels = np.array([0] * 19 + [1] + [2] + [3] * 19, dtype=np.int32)
+    sizes = np.bincount(labels)
+    coded = CodedRows(agreed.field, len(labels), agreed.length)
+    rows = rowsets.encode({0: Wanted(np.array([5], dtype=np.int32)), 2: Wanted(np.array([25], dtype=np.int32))}, 40)
+    holding = Holding(agreed, 0, bytes(32), coded, {1: bytes([1]) * 32, 2: bytes([2]) * 32})
+    found = []
+    for columns in ((0, 2), (2, 3)):
+        request = RoundRequest(2, 1, (0, 1, 2), columns, digest_of(labels), 60.0, rows=rows)
+        parts = agreed.shapes(labels, sizes, rowsets.decode(rows, columns, labels))
+        [part] = [part for part in parts if part.columns == (2,)]
+        found.append({key for key, _ in signed_keys(holding, part, request)})
+    assert not found[0] & found[1]

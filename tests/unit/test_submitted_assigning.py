@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,13 @@ def test_a_rule_allows_no_rows_of_others_choice_unless_it_says_so(kits: Kits) ->
     assert allowing.parse(RULE + 'kinds = ["assign", "cluster"]\n', "x").first(one, running) is not None
     with pytest.raises(ConfigError, match=r"kinds.* must list one or more of cluster, assign"):
         allowing.parse(RULE + 'kinds = ["assing"]\n', "x")
+
+
+def test_a_rule_allows_no_pruned_job_unless_it_says_so(kits: Kits) -> None:
+    one = signed(kits["analyst"], text=JOB + "prune = true\n")
+    running = one.within(dataclasses.replace(kits.federation, uploads="masked"))
+    assert "shows all parties which rows lie near a border" in allowing.parse(RULE, "x").why_not(one, running)
+    assert allowing.parse(RULE + "prune = true\n", "x").first(one, running) is not None
 
 
 def test_what_cannot_be_is_told_without_naming_a_file(kits: Kits, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ ANY = "*"
 PENDING_HOURS = 72.0
 _KEYS = (
     *("name", "submitter", "dataset", "features", "uploads", "least_privacy", "k", "starts", "least_rows"),
-    *("least_rows_in_all", "max_directions", "max_assignments", "centers", "kinds"),
+    *("least_rows_in_all", "max_directions", "max_assignments", "centers", "kinds", "prune"),
 )
 
 
@@ -49,6 +49,7 @@ class Rule:
     max_assignments: int | None = None
     centers: str = AUDIENCES[0]  # who may see them, at most
     kinds: tuple[str, ...] = (CLUSTER,)  # rows of others' choice tell where clusters lie: only where the rule says so
+    prune: bool = False  # whether all parties may see which rows lie near a border
 
     def complaints(self, job: Submission, federation: Federation) -> list[str]:
         """Why this rule does not allow a job; nothing is read for it but the job. `federation`: that runs the job."""
@@ -75,6 +76,8 @@ class Rule:
             found.append(f"starts = {wanted.starts} is above {self.starts}")
         if AUDIENCES.index(wanted.centers) > AUDIENCES.index(self.centers):
             found.append(f"centers = {wanted.centers!r} is more than {self.centers!r}")
+        if wanted.prune and not self.prune:
+            found.append("prune = true shows all parties which rows lie near a border")
         return found
 
     def limits(self, policy: Policy) -> Policy:
@@ -148,6 +151,7 @@ def _rule(raw: dict[str, object], where: str, number: int) -> Rule:
         max_assignments=table.integer("max_assignments", 1) if "max_assignments" in raw else None,
         centers=table.choice("centers", AUDIENCES),
         kinds=kinds,
+        prune=table.flag("prune", False),
     )
 
 

@@ -39,6 +39,9 @@ def of(plan: Plan, runs: Sequence[int] = (), holders: int = 0) -> dict[str, int]
     if w.uploads == "sealed":
         more = [_sealed_memory(one) for one in each]
         client, server = client + sum(one["client"] for one in more), server + sum(one["server"] for one in more)
+    if w.prune:  # lower bounds at the server, and at both which pairs are asked for (`bounds`, `pairs`)
+        pairs = w.max_rows * sum(one.wishes.clusters for one in each)
+        client, server = client + 14 * pairs, server + 18 * pairs
     # a client's own values: the file's, as floats, as integers
     rows = (w.max_rows if holders else -(-w.max_rows // w.clients)) * w.features
     union = _union_cost(plan, holders)

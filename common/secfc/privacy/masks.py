@@ -31,7 +31,7 @@ class MaskContext:
     responders: tuple[int, ...]
     assignment: bytes
     columns: tuple[int, ...]
-    rows: bytes = b""  # SHA-256 of which rows of the columns, as the request has them; empty: all of them
+    rows: bytes = b""  # SHA-256 of all columns of the request and which of their rows; empty: all rows
 
     def bound(self) -> tuple[bytes, ...]:
         """All of it but the session, as the parts that a key is bound to."""

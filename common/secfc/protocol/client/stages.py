@@ -102,6 +102,8 @@ class Stage:
             return None
         if owner in self._held or any(j == owner for j, _ in self._queue):
             return Here(8 * self._layouts[owner].words)
+        if owner in self._restoring:  # what we may hold already need not be sent: its owner tries again in a moment
+            return None
         if owner not in self._arriving:
             self._arriving[owner] = self._gathering(owner)
         return self._arriving[owner]

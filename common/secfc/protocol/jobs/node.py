@@ -11,13 +11,14 @@ is told again (`Send`). So nothing has to be queued, and whoever restarts is tol
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from secfc.agreement.allowing import PENDING_HOURS
 from secfc.agreement.federation import SERVER, Federation
 from secfc.agreement.submission import Submission
-from secfc.errors import ConfigError, Malformed, OutOfTurn, PeerError
+from secfc.errors import ConfigError, Malformed, OutOfTurn, PeerError, Unavailable
 from secfc.protocol.effects import Drop, Effects, Send, Tick
 from secfc.protocol.jobs import record
 from secfc.protocol.jobs.record import Decision, Record, State, Verdict, asked
@@ -108,6 +109,7 @@ class Node:
         self.records = {one.digest: one for one in sorted(found, key=lambda one: one.number)}
         self.due: bytes | None = None  # the job that the server wants to run now, and that we have allowed
         self._strange: set[bytes] = set()
+        self._unclear: dict[bytes, str] = {}  # jobs of the last offer that cannot be judged yet, and why
 
     # --- looking ---------------------------------------------------------------------------------------------------------
 
@@ -149,6 +151,7 @@ class Node:
 
     def _offered(self, offers: Sequence[Offer], now: float, out: Effects) -> None:
         self.due = None
+        before, self._unclear = self._unclear, {}
         for offer in offers:
             try:
                 self._look(offer, now, out)
@@ -158,6 +161,10 @@ class Node:
                     out.say("a job is not taken", job=offer.job.id, reason=str(error))
                     self._note_strange(offer.job.digest, str(error), out)
                     out.send.append(Send(SERVER, Decide(offer.job.digest, said)))
+            except Unavailable as error:  # a newer roster may put it right: it is looked at again with the next offer
+                self._unclear[offer.job.digest] = str(error)
+                if before.get(offer.job.digest) != str(error):
+                    out.say("a job waits here", level=logging.WARNING, job=offer.job.id, reason=str(error))
         there = {offer.job.digest for offer in offers}
         for one in list(self.records.values()):
             if not one.state.over and one.digest not in there and one.state is not State.RUNNING:
@@ -209,7 +216,10 @@ class Node:
             if one.job.expires <= now:
                 raise OutOfTurn("the job has expired; submit it again")
             again = self._judge(one.job)  # rules and what was given away may have changed since
-            if again.verdict is not Verdict.ALLOWED and not self.decision(one).why.startswith(_PERSON):
+            person = self.decision(one).why.startswith(
+                _PERSON
+            )  # who decides instead of rules, never of the site's limits
+            if again.verdict is Verdict.REFUSED or (again.verdict is Verdict.PENDING and not person):
                 self._refuse(one, f"it is no longer allowed: {again.why}", State.REFUSED, now, out)
                 return
             one = self._put(replace(one, state=State.RUNNING), out)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 
 from secfc.agreement.plan import Plan
+from secfc.framing import framed
 from secfc.kmeans.decoding import Decoder
 from secfc.kmeans.distances import CodedClusters, Pattern
 from secfc.privacy import masks
@@ -35,9 +36,15 @@ def signed_keys(holding: Holding, shape: Pattern, request: RoundRequest) -> list
         request.responders,
         request.assignment_digest,
         shape.columns,
-        hashlib.sha256(request.rows).digest() if request.rows else b"",
+        _rows_digest(request),
     )
     return masks.signed_keys(holding.index, holding.plan.wishes.privacy, context, holding.pairs)
+
+
+def _rows_digest(request: RoundRequest) -> bytes:
+    """What stands for some rows of columns. Which column an entry is about, only the columns of the whole request say."""
+    columns = b",".join(b"%d" % h for h in request.columns)
+    return hashlib.sha256(framed(columns, request.rows)).digest() if request.rows else b""
 
 
 KIND = RoundKind(
