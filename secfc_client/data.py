@@ -112,8 +112,8 @@ def none() -> Table:
     return Table(Path(), np.empty((0, 0)), (), None, pa.table({}), np.empty(0, dtype=np.intp))
 
 
-def of_job(path: Path, job: Job, id_column: str | None, chosen: str | None) -> Table:
-    """The rows as a job wants them; `chosen`: column names with commas between them, as the user gives them."""
+def of_job(path: Path, job: Job, id_column: str | None, chosen: str | Sequence[str] | None) -> Table:
+    """The rows as a job wants them; `chosen`: columns, or their names with commas between them, as the user gives them."""
     return load(
         path,
         feature_count=job.features,
@@ -122,7 +122,7 @@ def of_job(path: Path, job: Job, id_column: str | None, chosen: str | None) -> T
         missing=job.missing,
         scale=job.scale,
         id_column=id_column,
-        chosen=None if chosen is None else [name.strip() for name in chosen.split(",")],
+        chosen=[name.strip() for name in chosen.split(",")] if isinstance(chosen, str) else chosen,
     )
 
 

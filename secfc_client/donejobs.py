@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from secfc import textfile
 from secfc.agreement.federation import Federation
 from secfc.errors import ConfigError, JobFailed
 from secfc.kmeans.distances import Labels
@@ -17,6 +19,8 @@ from secfc_client import data, describing
 from secfc_client.data import Table
 from secfc_client.jobfiles import JobFiles
 from secfc_client.standing import JOBS
+
+_MOST_RESULT = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +50,22 @@ def find(kit: Kit, state: Path, out: Path, name: str) -> DoneJob:
     if not path.exists():
         raise ConfigError(f"{path}: not there; give the folder that the node writes jobs to (--jobs), if it is another")
     federation = one.job.within(kit.federation)
-    table = data.of_job(path, federation.job.of(kit.party_name), None, None)
+    wanted = federation.job.of(kit.party_name)
+    chosen = None if wanted.feature_names or wanted.agreed else _features(path.with_name("result.json"))
+    table = data.of_job(path, wanted, None, chosen)
     labels = _labels(table, path)[table.used]
     return DoneJob(one, federation, table.only(labels >= 0), labels[labels >= 0], said.why)
+
+
+def _features(path: Path) -> list[str]:
+    """The columns that were clustered, of a job that gives only their number: labels.csv has those of clusters too."""
+    try:
+        names = json.loads(textfile.read_small_file(path, _MOST_RESULT))["features"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        names = None
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{path}: does not say which columns were clustered; run the job again")
+    return names
 
 
 def _labels(table: Table, path: Path) -> Labels:

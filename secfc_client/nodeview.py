@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ class NodeView:
     def __init__(self, kit: Kit, node: Node, described: Described, offering: Offering, state: Path, out: Path) -> None:
         self._kit, self._node, self._described = kit, node, described
         self._offering, self._state = offering, state
-        self._paths = [str(path) for path in (state, out, *(one.path for one in offering.datasets))]
+        self._paths = _naming((kit.path, state, out, *(one.path for one in offering.datasets)))
         self.linked = False  # whether the server tells us what it has
         self._running: Callable[[], View] | None = None
         self._last = views.idle("client", kit.party_name, kit.federation)
@@ -99,9 +100,16 @@ class NodeView:
         if one.state is State.SUBMITTED and self._node.decision(one).verdict is Verdict.PENDING:
             question = tuple(describing.facts(self._described(one, entries)))
             return jobviews.of(one, State.WAITING, pending=(self._kit.party_name,), question=question)
-        reason = OWN_FILES if any(path in one.reason for path in self._paths) else one.reason
+        reason = OWN_FILES if self._paths.search(one.reason) else one.reason
         shown = jobviews.of(one, State.QUEUED if one.state is State.SUBMITTED else one.state)
         return replace(shown, reason=reason, began=0)  # a node remembers when it heard of a job, not when that began
+
+
+def _naming(paths: Iterable[Path]) -> re.Pattern[str]:
+    """Finds where a text names one of these files or something in them; a name without a slash may be a word of the text."""
+    forms = {str(form) for path in paths for form in (path, path.absolute(), path.resolve())} - {".", "/"}
+    whole = [re.escape(form) + (r"(?![\w-])" if "/" in form else "(?=[/:])") for form in sorted(forms)]
+    return re.compile(rf"(?<![\w./-])(?:{'|'.join(whole)})")
 
 
 def _of_dataset(prefix: str, entry: Entry | None, rules: Policy) -> tuple[GivenView, ...]:

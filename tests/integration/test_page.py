@@ -143,7 +143,14 @@ def test_a_person_decides_in_the_page_of_a_site_and_the_hub_s_page_tells_of_all_
         assert browser.execute_script(unlabelled) == 0
         token = (site.kit(second) / "state" / "decide.token").read_text().strip()
         _decide(browser, "refuse", "0" * 20, "")
-        until(lambda: "the token is not the one" in text(browser, "asks"), "a wrong token is refused")
+        until(
+            lambda: "the token is not the one in STATE/decide.token" in text(browser, "asks"),
+            "a wrong token is refused",
+        )
+        _type(browser, token, "no" + Keys.ENTER)
+        time.sleep(1)  # longer than an answer takes
+        assert f"Job {refused[:8]} of analyst" in text(browser, "asks"), "Enter decides nothing"
+        assert not site.show(refused).over
         _decide(browser, "refuse", token, "too many clusters")
         until(
             lambda: browser.find_element(By.ID, "s-asks").get_attribute("hidden") is not None, "nothing waits any more"
@@ -177,11 +184,15 @@ def _job(browser: WebDriver, name: str) -> str:
 
 
 def _decide(browser: WebDriver, what: str, token: str, why: str) -> None:
+    _type(browser, token, why)
+    browser.find_element(By.TAG_NAME, "form").find_element(By.CSS_SELECTOR, f"button[value={what}]").click()
+
+
+def _type(browser: WebDriver, token: str, why: str) -> None:
     shown = browser.find_element(By.TAG_NAME, "form")
     for field, typed in zip(shown.find_elements(By.TAG_NAME, "input"), (token, "Ada", why), strict=True):
         field.clear()
         field.send_keys(typed)
-    shown.find_element(By.CSS_SELECTOR, f"button[value={what}]").click()
 
 
 def _shown_after(browser: WebDriver, site: Local) -> float:

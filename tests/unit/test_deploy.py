@@ -36,6 +36,13 @@ def pod(party: str) -> dict[str, Any]:
     return found
 
 
+class Composed(yaml.SafeLoader):
+    """Knows the tag by which compose takes away what an earlier file says."""
+
+
+Composed.add_constructor("!reset", lambda loader, node: loader.construct_sequence(node))
+
+
 # --- kubernetes ----------------------------------------------------------------------------------------------------------
 
 
@@ -111,6 +118,10 @@ def check_arguments_of_a_party_that_stays(arguments: list[str]) -> None:
 
 def test_compose_and_systemd_run_parties_that_stay(tmp_path: Path) -> None:
     node = yaml.safe_load((ROOT / "deploy" / "site" / "node.yml").read_text())["services"]["client"]
+    dials = yaml.load((ROOT / "deploy" / "site" / "node-dial-out.yml").read_text(), Composed)["services"]["client"]
+    assert dials["command"] == [one for one in node["command"] if not one.startswith("--bind")]
+    assert len(dials["command"]) == len(node["command"]) - 1, "a client without an address refuses --bind"
+    assert (dials["restart"], dials["ports"], dials["healthcheck"]) == ("unless-stopped", [], {"disable": True})
     hub = yaml.safe_load((ROOT / "deploy" / "server" / "standing.yml").read_text())["services"]["server"]
     assert node["restart"] == hub["restart"] == "unless-stopped"
     check_arguments_of_a_party_that_stays([one.replace("${DATASET:-patients}", "patients") for one in node["command"]])

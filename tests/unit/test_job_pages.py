@@ -28,7 +28,7 @@ from secfc.web.deciding import Deciding
 from secfc.web.door import Door
 from secfc.web.page import MOST_BODY, PACE_SECONDS, Page
 from secfc.web.view import IDLE, MOST_JOBS
-from secfc_client import budget, data, describing, donejobs, report
+from secfc_client import budget, data, describing, donejobs, nodeview, report
 from secfc_client.budget import Account, Entry
 from secfc_client.commands.report import command as reporting
 from secfc_client.jobfiles import JobFiles
@@ -39,6 +39,7 @@ from secfc_server.hubview import HubView
 from tests.jobs import JOB, NOW, Kits, signed, standing
 from tests.unit.test_web import ROOT, asked, exchanged, status
 
+NUMBERED = JOB.replace('["age", "weight"]', "2")
 ALLOWED, PENDING = Decision(Verdict.ALLOWED, "rule x"), Decision(Verdict.PENDING, "no rule")
 TOKEN = "aaaa bbbb cccc dddd eeee"
 
@@ -181,6 +182,29 @@ def test_a_reason_that_names_files_of_the_site_is_in_its_log_only(kits: Kits, tm
         assert [(one.reason, one.began) for one in site.page.view().jobs] == [(shown, 0)]
 
 
+def test_a_path_is_found_however_it_is_written_and_a_word_is_no_path(
+    kits: Kits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = nodeview._naming((kits["b"].path, Path("state"), Path("out"), Path("rows/p.csv"), Path("p.csv")))
+    for text in (
+        f"{tmp_path}/out/x: disk full",
+        "out/x: disk full",
+        "p.csv: cannot be read",
+        "column 'rows/p.csv' of it",
+        f"{kits['b'].path}/policy.toml: max_requests = 5",
+    ):
+        assert named.search(text), text
+    for text in (
+        "ended without result",
+        "time ran out",
+        "the state of p.csv.",
+        f"{tmp_path}/outer/x: full",
+        "a/b/out/x",
+    ):
+        assert not named.search(text), text
+
+
 def test_what_a_rule_allows_asks_nobody(kits: Kits, tmp_path: Path) -> None:
     site = Site(kits, tmp_path, ALLOWED)
     site.offer(signed(kits["analyst"], clock=NOW), now=NOW)
@@ -257,6 +281,26 @@ def decided(test: Callable[[Page, Asked], Awaitable[None]], monkeypatch: pytest.
 
 
 WANTED = {"do": "approve", "job": "1f" * 32, "token": TOKEN, "who": "Ada", "why": ""}
+
+
+def test_only_a_decision_that_was_carried_out_draws_the_view_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "PACE_SECONDS", 60.0)
+    drawn = []
+    idle = hub_page(hub()).view()
+
+    async def whole() -> None:
+        page = Page(Door("127.0.0.1", 0, frozenset()), lambda: drawn.append(1) or idle, Deciding(Asked(), TOKEN))
+        await page.open()
+        try:
+            for sent, times in (({}, 1), ({"do": "approve"}, 1), (WANTED, 2)):
+                await exchanged(page, asked("/view"))
+                await exchanged(page, post(sent))
+                await exchanged(page, asked("/view"))
+                assert len(drawn) == times
+        finally:
+            await page.close()
+
+    asyncio.run(whole())
 
 
 def test_a_decision_with_the_token_from_our_own_page_is_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,15 +399,15 @@ def test_the_token_is_fresh_at_every_start_and_in_no_log(tmp_path: Path, caplog:
 # --- reports ---------------------------------------------------------------------------------------------------------------
 
 
-def finished(kits: Kits, state: Path) -> Submission:
+def finished(kits: Kits, state: Path, text: str = JOB) -> Submission:
     """A job that ended at b, whose rows are clustered 1, 0, none, 1."""
     rows = "age,weight,cluster\n1,2,x\n3,4,x\n,6,x\n5,6,x\n"
-    job = signed(kits["analyst"], text=JOB + 'missing = "drop"\n', clock=NOW)
+    job = signed(kits["analyst"], text=text + 'missing = "drop"\n', clock=NOW)
     one = Record(job, 1, State.FINISHED, "", {"b": Decision(Verdict.ALLOWED, "approved by <b>Ada</b>")}, 1, 2)
     (state / "jobs").mkdir()
     JobFiles(state / "jobs").put([Put(f"job/{job.digest.hex()}", one.dump())])
     (state / "rows.csv").write_text(rows)
-    table = data.of_job(state / "rows.csv", job.wanted.job, None, None)
+    table = data.of_job(state / "rows.csv", job.wanted.job, None, "age,weight")
     out = state / "out" / job.id
     out.mkdir(parents=True)
     data.write(table, np.array([1, 0, 1], np.int32), out / "labels.csv", others={3: np.array([0, 0, 0], np.int32)})
@@ -380,6 +424,19 @@ def test_a_site_s_job_is_read_back_from_what_its_node_wrote(kits: Kits, tmp_path
     assert "analyst, 2033-" in text
     assert "every party, in federation.toml" not in text
     assert job.digest.hex() in text
+
+
+def test_a_job_that_gives_the_number_of_features_is_read_back_with_those_it_had(kits: Kits, tmp_path: Path) -> None:
+    job = finished(kits, tmp_path, NUMBERED)
+    path = tmp_path / "out" / job.id / "result.json"
+    for damaged in ("", "[]", "{}", '{"features": 2}', '{"features": []}', '{"features": [1, 2]}'):
+        path.write_text(damaged)
+        with pytest.raises(ConfigError, match=r"result.json: does not say which columns"):
+            donejobs.find(kits["b"], tmp_path, tmp_path / "out", job.id)
+    path.write_text('{"features": ["age", "weight"]}')
+    done = donejobs.find(kits["b"], tmp_path, tmp_path / "out", job.id)
+    assert done.table.feature_names == ("age", "weight")
+    assert done.table.features.tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
 def test_jobs_that_have_no_report(kits: Kits, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ async def exchanged(made: Page, sent: bytes, tls: ssl.SSLContext | None = None, 
 
 def asked(path: str, *headers: str, host: str = "127.0.0.1", method: str = "GET") -> bytes:
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *headers, "Connection: close"]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+    return ("\r\n".join(lines) + "\r\n\r\n").encode(errors="surrogateescape")
 
 
 def status(answer: bytes) -> int:
@@ -166,6 +166,7 @@ def test_the_servers_view_has_no_secret_and_no_path() -> None:
         ("/assets/%2e%2e%2fdoor.py", "127.0.0.1", "GET", 404),
         ("/", "127.0.0.1", "POST", 405),
         ("/view", "127.0.0.1", "DELETE", 405),
+        ("/events", "127.0.0.1", "HEAD", 405),  # it would hold a stream
     ],
 )
 def test_who_asks_for_what(path: str, host: str, method: str, code: int) -> None:
@@ -298,12 +299,19 @@ def test_not_on_loopback_it_wants_tls_and_a_certificate_or_the_token(
         assert await code("server") == 401
         assert await code("client-1") == 200
         assert await code(None, "Authorization: Bearer " + token[:-1]) == 401
+        assert await code(None, "Authorization: Bearer \udcff") == 401
+        assert await code(None, f"Cookie: {doors.COOKIE}=\udcff") == 401
         assert await code(None, "Authorization: Bearer " + token) == 200
         assert await code(None, f"Cookie: {doors.COOKIE}={token}") == 200
         shown = await exchanged(opened, asked(f"/?token={token}"), calling(None))
         assert status(shown) == 303
         assert b"HttpOnly" in shown
         assert b"SameSite=Strict" in shown
+        for place in ("//evil.example/", "/\\evil.example/", "/evil.example/%0d%0aX:y"):  # neither a host nor a header
+            sent = await exchanged(opened, asked(f"{place}?token={token}"), calling(None))
+            assert status(sent) in (303, 400)
+            assert b"\nX:" not in sent
+            assert status(sent) == 400 or re.search(rb"\r\nLocation: /(%5C)?evil\.example/", sent)
         assert (await exchanged(opened, asked("/")))[:15] in (b"", b"HTTP/1.1 400 Ba")  # no TLS
 
     run(test, door)

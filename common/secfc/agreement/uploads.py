@@ -16,7 +16,8 @@ SEES = {
 MEANING = {
     "sealed": (
         "sealed uploads: with any one member of the committee the server learns what masked uploads show it; alone, the"
-        " assignments of all rounds and the final inertia of each run; nothing notices a server that deals falsely"
+        " assignments of all rounds, the rows that seeding draws and the final inertia of each run; nothing notices a server"
+        " that deals falsely"
         " (docs/sealed.md)"
     ),
     "masked": (f"masked uploads: {MASKED_PRICE}; use them only with a server that may know the rows (docs/privacy.md)"),

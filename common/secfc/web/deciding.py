@@ -52,7 +52,7 @@ class Deciding:
             async with self._wrong:
                 await asyncio.sleep(WRONG_SECONDS)
             say(log, "a decision with a wrong token was refused", level=logging.WARNING, job=asked["job"][:16])
-            return 403, "the token is not the one that this node has shown when it was started"
+            return 403, f"the token is not the one in STATE/{FILE}, which is new at every start of the node"
         try:
             await self._decide(asked)
         except SecfcError as error:

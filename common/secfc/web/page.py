@@ -57,7 +57,7 @@ class Page:
         app.router.add_get("/", self._asset)
         app.router.add_get("/assets/{name}", self._asset)
         app.router.add_get("/view", self._view)
-        app.router.add_get("/events", self._events)
+        app.router.add_get("/events", self._events, allow_head=False)
         app.router.add_get("/metrics", self._exported)
         if self._deciding is not None:
             app.router.add_post("/decide", partial(self._decided, self._deciding))
@@ -126,7 +126,10 @@ class Page:
             return web.Response(status=401, text=text, headers={"WWW-Authenticate": "Bearer"})
         if not shown:
             return None
-        answer = web.Response(status=303, headers={"Location": request.path})  # the token is in no history or referrer
+        place = "/" + request.rel_url.raw_path.lstrip(
+            "/\\"
+        )  # as it was sent, and of this page: two slashes name a host
+        answer = web.Response(status=303, headers={"Location": place})  # the token is in no history or referrer
         answer.set_cookie(COOKIE, shown, httponly=True, secure=True, samesite="Strict", max_age=86400)
         return answer
 
@@ -154,7 +157,8 @@ class Page:
         except TimeoutError:
             raise web.HTTPRequestTimeout from None
         code, text = await deciding.asked(request.headers, scheme, body)
-        self._drawn = (-1.0, b"")  # the next view shows it
+        if code == 200:
+            self._drawn = (-1.0, b"")  # the next view shows it
         return web.Response(status=code, text=f"{text}\n")
 
     def _current(self) -> bytes:

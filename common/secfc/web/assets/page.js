@@ -5,7 +5,7 @@ const SILENCE = 2500; // ms without a word after which the connection counts as 
 const PHASES = ["joining", "agreeing", "scaling", "union", "sharing", "checking", "rounds", "finished"];
 const PARTS = ["compute", "transport", "waiting", "decode"];
 const $ = (id) => document.getElementById(id);
-const number = (value, digits = 6) => value === null || value === undefined ? "–" : Number(value.toPrecision(digits)).toLocaleString("en");
+const number = (value, digits = 6) => value === null || value === undefined ? "–" : (Number.isInteger(value) ? value : Number(value.toPrecision(digits))).toLocaleString("en");
 
 function element(name, text, className) {
   const made = document.createElement(name);
@@ -207,25 +207,36 @@ function jobs(view) {
   });
 }
 
-let asked = "";
+const asked = new Map(); // articles by digest: somebody may be typing there, so they stay where they are
 
 function asks(view) {
-  const waiting = view.jobs.filter((job) => job.question.length), text = JSON.stringify(waiting.map((job) => [job.digest, job.question]));
-  if (text === asked) return; // somebody may be typing there
-  asked = text;
+  const waiting = view.jobs.filter((job) => job.question.length), box = $("asks");
   $("s-asks").hidden = !waiting.length;
-  $("asks").replaceChildren(...waiting.map((job) => question(job, view.decides)));
+  for (const [digest, article] of asked) if (!waiting.some((job) => job.digest === digest)) { article.remove(); asked.delete(digest); }
+  for (const job of waiting) {
+    const article = asked.get(job.digest), now = JSON.stringify(job.question);
+    if (!article) {
+      asked.set(job.digest, question(job, view.decides));
+      box.append(asked.get(job.digest));
+    } else if (article.dataset.told !== now) article.querySelector("dl").replaceWith(questionFacts(job));
+    asked.get(job.digest).dataset.told = now;
+  }
 }
 
-function question(job, decides) {
-  const made = element("article"), facts = element("dl");
-  made.append(element("h3", `Job ${short(job.id)} of ${job.submitter}, on ${job.dataset}`));
+function questionFacts(job) {
+  const facts = element("dl");
   for (const [name, value] of job.question) {
     const long = value.includes("\n"), pair = element("div", undefined, long ? "long" : ""), text = element("dd");
     text.append(long ? element("pre", value, value.split("\n").length > 6 ? "many" : "") : value);
     pair.append(element("dt", name), text);
     facts.append(pair);
   }
+  return facts;
+}
+
+function question(job, decides) {
+  const made = element("article"), facts = questionFacts(job);
+  made.append(element("h3", `Job ${short(job.id)} of ${job.submitter}, on ${job.dataset}`));
   const how = element("p", "At this machine: ");
   how.append(element("code", `secfc approve ${short(job.id)} --kit KIT`), " or ", element("code", `secfc refuse ${short(job.id)} --kit KIT`));
   made.append(facts, how);
@@ -233,8 +244,9 @@ function question(job, decides) {
   return made;
 }
 
-function field(label, type, required) {
+function field(label, type, required, hint) {
   const made = element("label", label), input = element("input");
+  made.append(element("small", hint));
   input.type = type;
   input.required = required;
   input.autocomplete = "off";
@@ -244,8 +256,9 @@ function field(label, type, required) {
 
 function form(job) {
   const made = element("form"), says = element("output");
-  const [tokenLabel, token] = field("Token that the node has shown when it was started", "password", true);
-  const [whoLabel, who] = field("Your name", "text", false), [whyLabel, why] = field("Why, if you refuse", "text", false);
+  const [tokenLabel, token] = field("Token of this node", "password", true, "In STATE/decide.token, or on the node’s terminal at its start");
+  const [whoLabel, who] = field("Your name", "text", false, "Every party and the submitter read it");
+  const [whyLabel, why] = field("Why, if you refuse", "text", false, "Every party and the submitter read it");
   const yes = element("button", "Take part in this job"), no = element("button", "Refuse it");
   who.maxLength = 60;
   why.maxLength = 200;
@@ -254,6 +267,9 @@ function form(job) {
   const buttons = element("div", undefined, "buttons");
   buttons.append(yes, no, says);
   made.append(tokenLabel, whoLabel, whyLabel, buttons);
+  made.addEventListener("keydown", (event) => { // Enter would press the first button, whatever was typed: a decision is a click
+    if (event.key === "Enter" && event.target.tagName === "INPUT") event.preventDefault();
+  });
   made.addEventListener("submit", async (event) => {
     event.preventDefault();
     const chosen = { do: event.submitter ? event.submitter.value : "approve", job: job.digest, token: token.value, who: who.value, why: why.value };
