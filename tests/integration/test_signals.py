@@ -192,7 +192,9 @@ def test_the_server_is_terminated_in_rounds_and_takes_up_again(tmp_path: Path, s
 
 def demo(folder: Path, *options: str) -> subprocess.Popen[str]:
     """A demo whose temporary files, hence its processes, are under this folder."""
-    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # tests may run where it is ignored
+    heard = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # tests may run where it is ignored
+    )
     call = [sys.executable, "-c", f"{heard}; from secfc_client.cli import main; main()", "demo", *options]
     return helpers.launch(call, env=os.environ | {"TMPDIR": str(folder)})
 
