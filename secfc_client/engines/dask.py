@@ -72,7 +72,7 @@ class Cluster:
         """Addresses of the workers. Raises ConfigError if one has another version: it would compute something else, or
         nothing."""
         try:
-            found = client.run(_version)
+            found: dict[str, str] = client.run(_version)
         except self._lost as error:
             raise Unavailable(f"--engine: the Dask cluster at {self.url} does not answer ({error})") from None
         except Exception as error:

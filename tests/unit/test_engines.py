@@ -5,6 +5,7 @@ import pickle
 import resource
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from secfc.coding.blocks import Blocks
 from secfc.coding.field import Field, Layout
 from secfc.coding.lagrange import Code
 from secfc.coding.sharing import CodedRows, ShareSet, SlotShares
-from secfc.errors import ConfigError, InvalidInput, StorageError, Unavailable
+from secfc.errors import ConfigError, InvalidInput, SecfcError, StorageError, Unavailable
 from secfc.kmeans.blockwork import Answer
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.distances import CodedClusters, Shape
@@ -173,6 +174,29 @@ def test_a_disk_that_takes_no_more_is_told_when_the_shares_are_to_be_kept(store:
     assert len(spool) == 1 << 16
 
 
+def test_a_file_that_cannot_be_opened_is_told_when_the_shares_are_to_be_kept(store: Store) -> None:
+    """Not to whoever sends them."""
+    store.folder.parent.mkdir(exist_ok=True)
+    store.folder.write_text("no folder")
+    spool = store.spool(KEY)
+    spool.write(b"12345678")
+    with pytest.raises(SecfcError, match="cannot keep shares there"):
+        store.put([PutSpool(KEY, spool=spool)])
+
+
+def test_shares_of_no_rows_are_kept_too(store: Store) -> None:
+    spooled(store, np.empty(0, dtype=np.uint64))
+    assert store.packed(KEY) is not None
+
+
+def test_nobody_holds_a_block_while_it_is_waited_for(store: Store) -> None:
+    disk = stored(store, 600)
+    seen: list[weakref.ref[np.ndarray]] = []
+    asked = disk.each(lambda *_: lambda _, matrix: seen.append(weakref.ref(matrix)))
+    next(asked)
+    assert seen[0]() is None
+
+
 def test_shares_go_to_disk_when_they_would_not_fit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "taken", lambda: 100 << 20)
     row = 8 * 2 * (LENGTH + 2) + 8 * 2 * LENGTH // 3 + 10
@@ -214,6 +238,7 @@ from secfc_client.store import Store
 
 field, length, owners, share = Field.of(3), 160, 3, bytes(1 << 20)
 kernels.warm()
+Path("/proc/self/clear_refs").write_text("5")  # what compiling took is no peak of ours
 store, limit = Store(Path(sys.argv[1])), taken() + (64 << 20)
 rows = 5 * limit // (8 * field.lanes * (length + 2)) // owners * owners
 blocks = Engine(Wishes(limit), store, 50).hold(field, rows, length)
