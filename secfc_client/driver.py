@@ -24,7 +24,7 @@ from secfc.protocol.client.inputs import Linked, Lost, Sent, Stop, Told, Unsent
 from secfc.protocol.client.participant import Participant
 from secfc.protocol.client.phases.base import Ended
 from secfc.protocol.effects import Send, Started
-from secfc.protocol.parcels import Parcel, Whole
+from secfc.protocol.parcels import Parcel, Watched, Whole
 from secfc.v1 import secfc_pb2_grpc as grpc_stubs
 
 log = logging.getLogger("secfc.client")
@@ -135,20 +135,39 @@ class ClientDriver:
             self._driver.spawn(self._send(send))
 
     async def _send(self, send: Send) -> None:
-        before = self._routes.arrived(send.to, send.message) if isinstance(send.message, Parcel) else 0
-        carried = None
+        if isinstance(send.message, Parcel):
+            await self._deliver(send, send.message)
+            return
         try:
-            if isinstance(send.message, Parcel):
-                carried = await self._routes.deliver(send.to, send.message, send.body or Whole(b""))
-            else:
-                await self._link.report(send.message, self._participant.site.instance)
+            await self._link.report(send.message, self._participant.site.instance)
         except SecfcError as error:
-            after = self._routes.arrived(send.to, send.message) if isinstance(send.message, Parcel) else 0
-            if isinstance(error, Unavailable) and isinstance(send.message, Parcel):
-                error = await self._routes.explained(send.to, error)
-            await self._driver.take(Unsent(send, error, progressed=after > before))
+            await self._driver.take(Unsent(send, error, progressed=False))
+        else:
+            await self._driver.take(Sent(send, None))
+
+    async def _deliver(self, send: Send, parcel: Parcel) -> None:
+        """A body that cannot be made is no link that breaks: nobody would ever get it."""
+        before, made = self._routes.arrived(send.to, parcel), None
+        body = send.body or Whole(b"")
+        if not isinstance(body, Whole):
+            body = made = Watched(body)
+        try:
+            carried = await self._routes.deliver(send.to, parcel, body)
+        except Exception as error:
+            if made is not None and made.failure is not None:
+                await self._driver.failed((parcel.kind.name.lower(),), made.failure)
+            elif isinstance(error, SecfcError):
+                await self._unsent(send, parcel, error, before)
+            else:
+                raise
         else:
             await self._driver.take(Sent(send, carried))
+
+    async def _unsent(self, send: Send, parcel: Parcel, error: SecfcError, before: int) -> None:
+        after = self._routes.arrived(send.to, parcel)
+        if isinstance(error, Unavailable):
+            error = await self._routes.explained(send.to, error)
+        await self._driver.take(Unsent(send, error, progressed=after > before))
 
     async def _follow(self, join: messages.Join) -> None:
         """Join and follow; what ends it goes to the machine, which says when to try again."""

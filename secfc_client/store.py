@@ -157,7 +157,7 @@ class Store:
 
     def packed(self, key: str) -> SealedWords | None:
         """As `get`, to be read piece by piece."""
-        return next((found for path, seal in self._places(key) if (found := opened(path, *seal))), None)
+        return next((found for path, seal in self._places(key) if (found := opened(path, *seal)) is not None), None)
 
     def get(self, key: str) -> bytes | None:
         """An owner's shares of a share set, if they are here and whole; key as in `put`."""

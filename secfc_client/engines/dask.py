@@ -13,9 +13,9 @@ import pickle
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ SCHEMES = {"dask": "tcp", "tls": "tls"}  # of --engine, and of what Dask calls t
 _CONNECT_SECONDS = 60.0
 PATIENCE_SECONDS, _PAUSE_SECONDS = 120.0, 2.0  # for workers to come back
 _LOOK_SECONDS = 10.0
+_GONE = ("closing", "closed")  # what Dask says of a client that has given up
 _LOOPBACK = re.compile(r"(127\.[\d.]+|localhost|\[::1\]):\d+$")
 
 
@@ -45,35 +46,77 @@ class Cluster:
             distributed: Any = importlib.import_module("distributed")
         except ModuleNotFoundError:
             raise ConfigError("--engine dask://… needs Dask: pip install 'secfc-kmeans[dask]'") from None
-        scheme, _, place = url.partition("://")
         self._lost = (distributed.client.FutureCancelledError, distributed.KilledWorker, CancelledError, OSError)
-        self.url, self._told = url, 0.0
-        try:
-            address = f"{SCHEMES[scheme]}://{place}"
-            self.client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
-            self.client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
-        except (OSError, ValueError, TypeError) as error:
-            raise Unavailable(f"--engine: no Dask cluster with a worker answers at {url} ({error})") from None
-        self._check()
-        if scheme != "tls" and not _LOOPBACK.match(place):
-            say(log, "shares travel to the Dask workers unencrypted; use tls://", level=logging.WARNING, scheduler=url)
+        self.url, self._told, self._new = url, 0.0, distributed.Client
+        self.client = self._connected()
 
-    def _check(self) -> None:
-        """Raise ConfigError if a worker has another version: it would compute something else, or nothing."""
-        found = self.client.run(_version)
+    def _connected(self) -> Any:
+        scheme, _, place = self.url.partition("://")
+        address = f"{SCHEMES[scheme]}://{place}"
+        try:
+            client = self._new(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+            client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+        except (OSError, ValueError, TypeError) as error:
+            raise Unavailable(f"--engine: no Dask cluster with a worker answers at {self.url} ({error})") from None
+        if not all(map(_guarded, (address, *self._check(client)))):
+            text = "shares travel to the Dask workers unencrypted; use tls://"
+            say(log, text, level=logging.WARNING, scheduler=self.url)
+        return client
+
+    def revive(self) -> None:
+        """Connect anew if an earlier job has lost the scheduler: a node has one cluster for all its jobs (heavy)."""
+        if self.client.status in _GONE:
+            self.client = self._connected()
+
+    def _check(self, client: Any) -> Iterable[str]:
+        """Addresses of the workers. Raises ConfigError if one has another version: it would compute something else, or
+        nothing."""
+        try:
+            found: dict[str, str] = client.run(_version)
+        except self._lost as error:
+            raise Unavailable(f"--engine: the Dask cluster at {self.url} does not answer ({error})") from None
+        except Exception as error:
+            text = f"--engine: the workers at {self.url} cannot run SecFC ({error}); install the same version there"
+            raise ConfigError(text) from None
         if wrong := {version for version in found.values() if version != secfc.__version__}:
             raise ConfigError(
                 f"--engine: workers at {self.url} have SecFC {', '.join(sorted(wrong))}, and this is {secfc.__version__}"
             )
         say(log, "computing on a Dask cluster", scheduler=self.url, workers=len(found))
+        return found
 
     def place(self, words: Words, layout: Layout) -> Any:
         """A block, sent to some worker."""
-        return self.client.submit(_unpacked, self.client.scatter(words, hash=False), pickle.dumps(layout), pure=False)
+        with self._reaching():
+            block = self.client.scatter(words, hash=False)
+            return self.client.submit(_unpacked, secfc.__version__, block, pickle.dumps(layout), pure=False)
 
     def ask(self, operation: Operation[T], first: int, block: Any) -> Any:
         """An operation on it, to be done where it is."""
-        return self.client.submit(_done, pickle.dumps(operation), first, block, pure=False)
+        with self._reaching():
+            return self.client.submit(_done, secfc.__version__, pickle.dumps(operation), first, block, pure=False)
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """What a lost cluster raises comes out as Unavailable."""
+        try:
+            yield
+        except Exception as error:
+            if not self._is_lost(error):
+                raise
+            raise self._unavailable(error) from None
+
+    def _is_lost(self, error: Exception) -> bool:
+        """Whether the cluster is why. Without its scheduler Dask raises whatever it stumbles over."""
+        return isinstance(error, self._lost) or self.client.status != "running"
+
+    def _unavailable(self, error: Exception) -> Unavailable:
+        if self.client.status in _GONE:
+            return Unavailable(f"the Dask scheduler at {self.url} is gone; start the same command again to go on")
+        return Unavailable(
+            f"the Dask cluster at {self.url} has lost its workers ({type(error).__name__}); start the same command again to"
+            " go on"
+        )
 
     def result(self, asked: Any, again: Callable[[], Any]) -> Any:
         """What was asked; if its worker is lost, `again` sends what it takes and asks once more."""
@@ -81,18 +124,17 @@ class Cluster:
         while True:
             try:
                 return self._waited(asked)
-            except self._lost as error:
+            except Exception as error:
+                if not self._is_lost(error):
+                    raise
                 now, before = time.monotonic(), since
                 since = now if before is None else before
-                if now - since > PATIENCE_SECONDS:
-                    raise Unavailable(
-                        f"the Dask cluster at {self.url} has lost its workers ({type(error).__name__}); start the same"
-                        " command again to go on"
-                    ) from None
+                if now - since > PATIENCE_SECONDS or self.client.status in _GONE:
+                    raise self._unavailable(error) from None
                 self._tell_lost(error, now)
             if before is not None:
                 time.sleep(_PAUSE_SECONDS)
-            with suppress(*self._lost):  # nobody may be there to send it to: what was lost fails once more
+            with suppress(Unavailable):  # nobody may be there to send it to: what was lost fails once more
                 asked = again()
 
     def _tell_lost(self, error: Exception, now: float) -> None:
@@ -112,8 +154,15 @@ class Cluster:
 
     @property
     def threads(self) -> int:
-        """How many operations may run at a time."""
-        return max(sum(int(one) for one in self.client.nthreads().values()), 1)
+        """How many operations may run at a time; 1 if nobody says: whoever asks for one hears that the cluster is lost."""
+        with suppress(Unavailable), self._reaching():
+            return max(sum(int(one) for one in self.client.nthreads().values()), 1)
+        return 1
+
+
+def _guarded(address: str) -> bool:
+    """Whether what goes there is encrypted, or stays on this machine."""
+    return address.startswith("tls://") or _LOOPBACK.match(address.partition("://")[2]) is not None
 
 
 class DaskRows(StoredRows):
@@ -135,6 +184,7 @@ class DaskRows(StoredRows):
 
     def finish(self) -> None:
         """Send all blocks to workers; there they stay."""
+        self._cluster.revive()
         for index in range(self.blocks):
             self._place(index)
 
@@ -170,9 +220,17 @@ def _version() -> str:
     return secfc.__version__
 
 
-def _unpacked(words: Words, layout: bytes) -> Residues:
+def _match(version: str) -> None:
+    """Of the client; a worker may have come after it looked."""
+    if version != secfc.__version__:
+        raise ConfigError(f"--engine: a worker has SecFC {secfc.__version__}, and the client {version}")
+
+
+def _unpacked(version: str, words: Words, layout: bytes) -> Residues:
+    _match(version)
     return unpacked(np.require(words, requirements=["C", "A", "W"]), pickle.loads(layout))  # noqa: S301 - from the client whose workers these are
 
 
-def _done(operation: bytes, first: int, block: Residues) -> Any:
+def _done(version: str, operation: bytes, first: int, block: Residues) -> Any:
+    _match(version)
     return pickle.loads(operation)(first, np.require(block, requirements=["C", "A", "W"]))  # noqa: S301

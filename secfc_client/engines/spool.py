@@ -66,12 +66,19 @@ class FileSpool:
         self._digest, self._size = hashlib.sha256(framed(*kind)), 0
         self._failure: SecfcError | None = None
         self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+        try:
+            self._open()
+        except SecfcError as error:
+            self._failure = error
+        else:
+            self._append(bytes(SEAL_BYTES))
+
+    def _open(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with limits.telling(f"{path.parent}: cannot keep shares there", CURE):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with limits.telling(f"{self._path.parent}: cannot keep shares there", CURE):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file = atomicfile.patiently(lambda: os.open(self._temporary, flags, 0o600))
         self._close = weakref.finalize(self, _close, self._file, self._temporary)
-        self._append(bytes(SEAL_BYTES))
 
     def __len__(self) -> int:
         return self._size

@@ -82,7 +82,9 @@ class StoredRows:
             if operation is not None:
                 matrix = unpacked(*self.packed(index))
                 self._read_ahead(index + 1)
-                yield operation(first, matrix)
+                found = operation(first, matrix)
+                del matrix  # not held while nobody asks for more
+                yield found
 
     def edges(self, index: int) -> tuple[int, int]:
         """The first row of a block, and the row after its last."""

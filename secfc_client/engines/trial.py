@@ -17,6 +17,8 @@ from secfc.errors import Unavailable
 
 ENGINES = ("local", "dask")
 _START_SECONDS = 120.0
+_MEMORY = "DASK_DISTRIBUTED__WORKER__MEMORY__"
+_IN_MEMORY = {f"{_MEMORY}TARGET": "False", f"{_MEMORY}SPILL": "False"}  # and never on a worker's disk
 
 
 @dataclass
@@ -77,7 +79,7 @@ class Trial:
                     [sys.executable, *call, *options],
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, **self.environment},
+                    env={**os.environ, **_IN_MEMORY, **self.environment},
                     start_new_session=True,
                 )
             )

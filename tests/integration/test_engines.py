@@ -107,6 +107,26 @@ def test_shares_on_a_dask_cluster_that_loses_a_worker(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_scheduler_that_dies_in_the_rounds_ends_the_client_that_can_go_on(tmp_path: Path) -> None:
+    """It went on for ever, or ended as if it had a bug; Dask itself gives up after a minute."""
+    parts = helpers.split(helpers.mixture(20_000, 24, 6, seed=7), (7000, 6000, 7000))
+    site = helpers.prepared(tmp_path, parts, helpers.describe(parts, 6, precision=8, uploads="masked"))
+    folder = tmp_path / "dask"
+    folder.mkdir()
+    try:
+        with trial.running(folder) as (cluster, url):
+            for party in ("server", "client-2", "client-3"):
+                site.start(party)
+            site.start("client-1", "--engine", url)
+            helpers.until(lambda: helpers.in_rounds(site, 2), "the second request")
+            cluster.processes[0].kill()
+            assert site.processes["client-1"].wait(240) == 3
+    finally:
+        site.stop()
+    assert "the Dask scheduler at" in helpers.text(site, "client-1")
+
+
+@pytest.mark.slow
 def test_the_demo_on_a_dask_cluster() -> None:
     program, job = "from secfc_client.cli import main; main()", ["--clients", "3", "--starts", "1", "--rows", "600"]
     call = [sys.executable, "-c", program, "demo", "--engine", "dask", *job, "--json"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from secfc import auditfile, local
 from secfc.agreement import plan
 from secfc.agreement.federation import SERVER
 from secfc.agreement.policy import Policy
-from secfc.errors import AlreadyJoined, InvalidInput, OutOfTurn, StorageError, Unavailable
+from secfc.errors import AlreadyJoined, InvalidInput, JobFailed, OutOfTurn, SecfcError, StorageError, Unavailable
 from secfc.kmeans import central
 from secfc.kmeans.coins import Coins
 from secfc.net import rpc, wire
@@ -34,11 +34,12 @@ from secfc.protocol.client.serverline import TAKEOVER_SECONDS
 from secfc.protocol.client.site import SHARE_SECONDS
 from secfc.protocol.effects import Effects, Put, Send, Started, Tick
 from secfc.protocol.messages import Phase
-from secfc.protocol.parcels import Kind
+from secfc.protocol.parcels import Kind, Made, Parcel
 from secfc.v1 import secfc_pb2 as pb
 from secfc.v1 import secfc_pb2_grpc as stubs
 from secfc_client import data, keptlabels, oneshot
 from secfc_client.__main__ import command
+from secfc_client.driver import ClientDriver
 from secfc_client.job import Files, SiteJob
 from secfc_client.keptlabels import KeptLabels
 from secfc_client.store import Store
@@ -536,6 +537,69 @@ def test_changed_rows_end_the_client_with_one_line_and_go_on_when_put_back(kit: 
     with pytest.raises(Unavailable, match="gave up on the server"):
         command.main(options(kit, tmp_path, "--wait", "0.1", "--new", "--bind", "127.0.0.1:0"), standalone_mode=False)
     assert (tmp_path / "state" / "secrets.json").read_bytes() != before["secrets.json"]
+
+
+# --- what cannot be made while it is sent -----------------------------------------------------------------------------
+
+
+class Unmade:
+    """An upload whose making ends with an error after a few words."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.tries = error, 0
+        self.send = Send(SERVER, Parcel(bytes(32), Kind.UPLOAD, b"name"), Made(20, self._words))
+
+    def _words(self, first: int) -> Iterator[tuple[int, Any]]:
+        self.tries += 1
+        yield 0, np.zeros(10, dtype=np.uint64)
+        raise self.error
+
+    def sent(self, kit: Kit, folder: Path, through: Any = None) -> SecfcError:
+        """By a client; why it, or its process, ends."""
+
+        async def scenario() -> SecfcError:
+            service = Recorder()
+            service.joined = True
+            participant, disk = job_of(kit, folder).prepare()
+            listener, client = await served(kit, service), ClientDriver(kit, participant, disk, "")
+            client._routes = through or client._routes
+            try:
+                client._transmit(self.send)
+                async with asyncio.timeout(SECONDS):
+                    while participant.ended is None and client._driver.broken is None:
+                        participant.handle(Tick(), client._driver.now())
+                        await asyncio.sleep(0.05)
+                error = client._driver.broken or participant.ended.error  # type: ignore[union-attr]
+                assert error is not None
+                return error
+            finally:
+                client._driver.end()
+                await client._link.close()
+                await listener.stop(None)
+
+        return asyncio.run(scenario())
+
+
+class Straight:
+    """A way to others whose errors come out as they are."""
+
+    def arrived(self, to: str, parcel: Parcel) -> int:
+        return 0
+
+    async def deliver(self, to: str, parcel: Parcel, body: Any) -> int:
+        return len(list(body.pieces(0)))
+
+
+@pytest.mark.parametrize("through", [None, Straight()], ids=["direct", "other"])
+def test_an_answer_that_cannot_be_made_is_no_connection_that_breaks(kit: Kit, tmp_path: Path, through: Any) -> None:
+    """It was, and was tried again for ever without a word."""
+    lost = Unmade(Unavailable("the cluster is gone"))
+    assert lost.sent(kit, tmp_path, through) is lost.error
+    assert lost.tries == 1
+    error = Unmade(KeyError("x")).sent(kit, tmp_path, through)
+    assert isinstance(error, JobFailed)
+    assert str(error) == "the upload could not be computed (KeyError); the log says more"
+    assert isinstance(Unmade(MemoryError()).sent(kit, tmp_path, through), StorageError)
 
 
 # --- what others hear -------------------------------------------------------------------------------------------------

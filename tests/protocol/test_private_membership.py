@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secfc.agreement.federation import SERVER
-from secfc.errors import JobFailed, Malformed, OutOfTurn, WrongSender
+from secfc.coding.blocks import Blocks
+from secfc.errors import JobFailed, Malformed, OutOfTurn, StorageError, WrongSender
 from secfc.net import wire
 from secfc.protocol import messages
 from secfc.protocol.client.inputs import Sent
+from secfc.protocol.client.participant import Participant
 from secfc.protocol.effects import Arrived, Send, Started, Worked
 from secfc.protocol.messages import Phase
 from secfc.protocol.parcels import Kind, Parcel, Whole
@@ -22,6 +24,7 @@ from secfc.protocol.server.coordinator import Coordinator
 from secfc.protocol.server.inputs import Followed, Joined, Reported
 from secfc.protocol.server.news import Cursor
 from tests.parties import deal, make_federation, plan_of, resigned, unchanged, verifier
+from tests.protocol.bench import Bench
 from tests.protocol.helpers import Client, Seen, deliver, exchange, introduced, opened, refused, seen, strangers
 from tests.simulation.scene import Scene
 from tests.simulation.world import World
@@ -60,6 +63,21 @@ def test_nobody_is_told_how_many_rows_a_client_brings() -> None:
     server = Coordinator(PRIVATE, scene.plan, verifier(PRIVATE))
     with unchanged(server), pytest.raises(Malformed, match="no client may say"):
         server.handle(Joined("c0", messages.Join(PRIVATE.agreed(), bytes(16), told)), 0.0)
+
+
+def test_a_site_without_room_for_the_shares_ends_and_keeps_nobody_waiting() -> None:
+    """There is a number of rows once the last confirmation has come; its sender heard of our disk, and we went on waiting."""
+
+    def full(*_: object) -> Blocks:
+        raise StorageError("/state: no room for the shares of this job")
+
+    job = Bench(PRIVATE, deal(1, SIZES))
+    job.clients["c0"] = Participant(replace(job.clients["c0"].site, hold=full))
+    job.start()
+    job.until(lambda: job.clients["c0"].ended is not None)
+    ended = job.clients["c0"].ended
+    assert ended is not None
+    assert isinstance(ended.error, StorageError)
 
 
 # --- what a network shows --------------------------------------------------------------------------------------------

@@ -5,17 +5,21 @@ import pickle
 import resource
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+import secfc
 from secfc.coding.blocks import Blocks
 from secfc.coding.field import Field, Layout
 from secfc.coding.lagrange import Code
 from secfc.coding.sharing import CodedRows, ShareSet, SlotShares
-from secfc.errors import InvalidInput, StorageError
+from secfc.errors import ConfigError, InvalidInput, SecfcError, StorageError, Unavailable
 from secfc.kmeans.blockwork import Answer
 from secfc.kmeans.coins import Coins
 from secfc.kmeans.distances import CodedClusters, Shape
@@ -170,6 +174,29 @@ def test_a_disk_that_takes_no_more_is_told_when_the_shares_are_to_be_kept(store:
     assert len(spool) == 1 << 16
 
 
+def test_a_file_that_cannot_be_opened_is_told_when_the_shares_are_to_be_kept(store: Store) -> None:
+    """Not to whoever sends them."""
+    store.folder.parent.mkdir(exist_ok=True)
+    store.folder.write_text("no folder")
+    spool = store.spool(KEY)
+    spool.write(b"12345678")
+    with pytest.raises(SecfcError, match="cannot keep shares there"):
+        store.put([PutSpool(KEY, spool=spool)])
+
+
+def test_shares_of_no_rows_are_kept_too(store: Store) -> None:
+    spooled(store, np.empty(0, dtype=np.uint64))
+    assert store.packed(KEY) is not None
+
+
+def test_nobody_holds_a_block_while_it_is_waited_for(store: Store) -> None:
+    disk = stored(store, 600)
+    seen: list[weakref.ref[np.ndarray]] = []
+    asked = disk.each(lambda *_: lambda _, matrix: seen.append(weakref.ref(matrix)))
+    next(asked)
+    assert seen[0]() is None
+
+
 def test_shares_go_to_disk_when_they_would_not_fit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "taken", lambda: 100 << 20)
     row = 8 * 2 * (LENGTH + 2) + 8 * 2 * LENGTH // 3 + 10
@@ -211,6 +238,7 @@ from secfc_client.store import Store
 
 field, length, owners, share = Field.of(3), 160, 3, bytes(1 << 20)
 kernels.warm()
+Path("/proc/self/clear_refs").write_text("5")  # what compiling took is no peak of ours
 store, limit = Store(Path(sys.argv[1])), taken() + (64 << 20)
 rows = 5 * limit // (8 * field.lanes * (length + 2)) // owners * owners
 blocks = Engine(Wishes(limit), store, 50).hold(field, rows, length)
@@ -242,7 +270,135 @@ def test_a_worker_takes_a_block_that_begins_anywhere_in_memory(writable: bool) -
     moved = np.frombuffer(raw if writable else bytes(raw), dtype=np.float64, offset=3).reshape(block.shape)
     assert not moved.flags.aligned
     answer = Answer(Layout(CODE.field, 300, (4, 4)), [np.ones((5, 4)), np.ones((5, 4))], [(bytes(32), 1)])
-    assert (dask._done(pickle.dumps(answer), 0, moved) == answer(0, block)).all()
+    assert (dask._done(secfc.__version__, pickle.dumps(answer), 0, moved) == answer(0, block)).all()
+
+
+class Pretended:
+    """A Dask client that is told what becomes of its cluster."""
+
+    made: ClassVar[list[Any]] = []
+    workers: ClassVar[dict[str, str]] = {}
+    unable: ClassVar[Exception | None] = None
+
+    def __init__(self, address: str, **_: object) -> None:
+        self.status = "running"
+        self.error: Exception | None = None
+        self.made.append(self)
+
+    def wait_for_workers(self, *_: object, **__: object) -> None:
+        pass
+
+    def run(self, _: object) -> dict[str, str]:
+        if self.unable is not None:
+            raise self.unable
+        return self.workers
+
+    def nthreads(self) -> dict[str, int]:
+        self._any()
+        return {"one": 1, "other": 2}
+
+    def _any(self, *_: object, **__: object) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self
+
+    scatter = submit = result = _any
+
+    def done(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> type[Pretended]:
+    inner = SimpleNamespace(FutureCancelledError=KeyError)
+    module = SimpleNamespace(Client=Pretended, KilledWorker=KeyError, client=inner)
+    monkeypatch.setitem(sys.modules, "distributed", module)
+    monkeypatch.setattr(Pretended, "made", [])
+    monkeypatch.setattr(Pretended, "workers", {"tcp://127.0.0.1:1": secfc.__version__})
+    return Pretended
+
+
+GONE = [RuntimeError("ConnectionPool is closed"), AttributeError("'NoneType' object has no attribute 'send'")]
+AWAY = [OSError("x"), TimeoutError("No valid workers found")]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "why"),
+    [*((e, "closed", "the Dask scheduler at .* is gone") for e in GONE), *((e, "running", "workers") for e in AWAY)],
+)
+def test_a_cluster_that_is_lost_is_told_as_such_whatever_dask_raises(
+    pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch, error: Exception, status: str, why: str
+) -> None:
+    monkeypatch.setattr(dask, "PATIENCE_SECONDS", -1.0)
+    cluster = dask.Cluster("dask://127.0.0.1:1")
+    assert cluster.threads == 3
+    [client] = pretended.made
+    client.error, client.status = error, status
+    layout = Layout.uniform(CODE.field, 1, 1)
+    asking: list[Callable[[], Any]] = [
+        lambda: cluster.place(np.zeros(1, dtype=np.uint64), layout),
+        lambda: cluster.ask(Answer(layout, [], []), 0, None),
+        lambda: cluster.result(client, lambda: None),
+    ]
+    for ask in asking:
+        with pytest.raises(Unavailable, match=f"{why}.*start the same command again to go on"):
+            ask()
+    assert cluster.threads == 1
+
+
+def test_what_an_operation_raises_is_no_lost_cluster(pretended: type[Pretended]) -> None:
+    cluster = dask.Cluster("dask://127.0.0.1:1")
+    cluster.client.error = ValueError("x")
+    with pytest.raises(ValueError, match="x"):
+        cluster.result(cluster.client, lambda: None)
+
+
+def test_a_node_connects_anew_for_the_next_job(pretended: type[Pretended]) -> None:
+    cluster = dask.Cluster("dask://127.0.0.1:1")
+    cluster.revive()
+    assert len(pretended.made) == 1
+    cluster.client.status = "closed"
+    cluster.revive()
+    assert len(pretended.made) == 2
+    assert cluster.client is pretended.made[1]
+
+
+def test_workers_without_the_same_secfc_are_refused(
+    pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pretended, "workers", {"tcp://127.0.0.1:1": "0.0.1"})
+    with pytest.raises(ConfigError, match=r"have SecFC 0\.0\.1, and this is"):
+        dask.Cluster("dask://127.0.0.1:1")
+    monkeypatch.setattr(Pretended, "unable", ModuleNotFoundError("No module named 'secfc_client'"))
+    with pytest.raises(ConfigError, match=r"cannot run SecFC \(No module .*install the same version there"):
+        dask.Cluster("dask://127.0.0.1:1")
+
+
+def test_a_worker_that_comes_later_with_another_version_refuses() -> None:
+    refuses = r"a worker has SecFC .*, and the client 0\.0\.1"
+    with pytest.raises(ConfigError, match=refuses):
+        dask._done("0.0.1", b"", 0, np.zeros(1))
+    with pytest.raises(ConfigError, match=refuses):
+        dask._unpacked("0.0.1", np.zeros(1, dtype=np.uint64), b"")
+
+
+@pytest.mark.parametrize(
+    ("engine", "worker", "warned"),
+    [
+        ("dask://127.0.0.1:1", "tcp://127.0.0.1:2", False),
+        ("dask://127.0.0.1:1", "tcp://10.0.0.5:2", True),
+        ("dask://10.0.0.5:1", "tcp://127.0.0.1:2", True),
+        ("tls://10.0.0.5:1", "tls://10.0.0.6:2", False),
+    ],
+)
+def test_shares_that_would_travel_unencrypted_are_warned_of(
+    pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch, engine: str, worker: str, warned: bool
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(dask, "say", lambda _, text, **__: said.append(text))
+    monkeypatch.setattr(Pretended, "workers", {worker: secfc.__version__})
+    dask.Cluster(engine)
+    assert any("unencrypted" in text for text in said) == warned
 
 
 @pytest.mark.slow

@@ -98,6 +98,16 @@ def test_blocks_and_resuming_change_no_word(rows: npt.NDArray[np.int64], step: i
             assert place == len(expected)
 
 
+def test_a_block_with_fewer_pairs_than_fill_words_waits_for_the_next(
+    rows: npt.NDArray[np.int64], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Split, "step", 12)
+    whole, split = clusters(CodedRows, 2, rows), clusters(Split, 2, rows)
+    some = np.array([*range(12), 13, 17, 25, 26, 30, 31, 32], dtype=np.int32)
+    for part in PLAN.shapes(LABELS, np.bincount(LABELS), {3: Wanted(some, False)}):
+        assert (split.upload(part, None, KEYS) == whole.upload(part, None, KEYS)).all()
+
+
 def test_shares_longer_than_float64_adds_up_give_the_same(
     rows: npt.NDArray[np.int64], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,7 @@ class CodedPairs:
             last = done + len(left) == self.strip.layout.rows
             count = len(left) if last else len(left) - len(left) % parallel.ROW_GROUP
             at, end = done * lanes // 3, -(-(done + count) * lanes // 3)
-            if end > first:
+            if count and end > first:
                 words = self._packed(done, left[:count])
                 yield max(at, first), words[max(first - at, 0) :]
             done, left = done + count, left[count:]

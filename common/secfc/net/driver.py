@@ -142,22 +142,26 @@ class Driver:
 
     async def _work(self, work: Work | Load) -> None:
         started = self.now()
-        result, failure = None, None
         try:
             run = work.run if isinstance(work, Work) else lambda: self._disk.get(work.key)
             result = await asyncio.to_thread(run)
-        except (ConfigError, StorageError) as error:
+        except (SecfcError, OSError, MemoryError, ArithmeticError, RuntimeError, ValueError) as error:
+            await self.failed(work.name, error, self.now() - started)
+        else:
+            await self.take(Worked(work.name, result, None, self.now() - started))
+
+    async def failed(self, name: tuple[Any, ...], error: Exception, seconds: float = 0.0) -> None:
+        """Computing has raised: the machine hears of it, unless it is this computer that lacks something."""
+        if isinstance(error, ConfigError | StorageError):
             self._break(error)
-            return
-        except SecfcError as error:
-            failure = error
-        except (OSError, MemoryError) as error:
+        elif isinstance(error, OSError | MemoryError):
             self._break(_machine_lacks(error))
-            return
-        except (ArithmeticError, RuntimeError, ValueError) as error:
+        elif isinstance(error, SecfcError):
+            await self.take(Worked(name, None, error, seconds))
+        else:
             say(self._log, "computing failed", level=logging.ERROR, error=repr(error))
-            failure = JobFailed(f"the {work.name[0]} could not be computed ({type(error).__name__}); the log says more")
-        await self.take(Worked(work.name, result, failure, self.now() - started))
+            why = f"the {name[0]} could not be computed ({type(error).__name__}); the log says more"
+            await self.take(Worked(name, None, JobFailed(why), seconds))
 
     def _break(self, error: SecfcError) -> None:
         self.broken = self.broken or error

@@ -114,6 +114,27 @@ class Chained:
             at += part.total
 
 
+class Watched:
+    """A body whose failure is remembered: who sends it may hear of it only as of a connection that broke."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self.failure: Exception | None = None  # what ended the making of it, if anything has
+
+    @property
+    def total(self) -> int:
+        return self._body.total
+
+    def pieces(self, first: int) -> Iterator[tuple[int, Data]]:
+        if self.failure is not None:
+            raise self.failure
+        try:
+            yield from self._body.pieces(first)
+        except Exception as error:
+            self.failure = error
+            raise
+
+
 def joined(parts: Sequence[Body]) -> Body:
     """Bodies one after the other: whole if all of them are."""
     whole = [part.data for part in parts if isinstance(part, Whole)]

@@ -32,11 +32,13 @@ from secfc.agreement.federation import SERVER
 from secfc.coding.blocks import Blocks
 from secfc.errors import (
     AlreadyJoined,
+    ConfigError,
     JobFailed,
     NoSuchJob,
     OutOfTurn,
     Refused,
     SecfcError,
+    StorageError,
     Unavailable,
     WentBack,
     told,
@@ -164,12 +166,12 @@ class Participant:
 
     def handle(self, given: Input, now: float) -> Effects:
         """Take in an input, and say what is to be done. What is refused to another client raises and changes nothing; what is
-        found wrong once its message is taken is not its fault."""
+        found wrong once its message is taken is not its fault, and neither are our own files."""
         out, following = Effects(), None
         try:
             following = self._take(given, now, out)
         except SecfcError as error:
-            if isinstance(given, Arrived):
+            if isinstance(given, Arrived) and not isinstance(error, ConfigError | StorageError):
                 raise
             self._end(error, now, out)
         try:

@@ -86,7 +86,7 @@ class Union(Seated):
             self.desk.outbox.post(self._sum, now)
             return None
         if given.name[0] not in ("kept", "used"):
-            return None
+            return super().worked(given, now, out)
         if (wanted := union.stage.worked(given, out)) is not None:
             self.desk.outbox.post(wanted, now)
         if given.name[:2] == ("used", union.stage.id) and not union.stage.missing():
