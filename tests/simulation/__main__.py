@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator
-from functools import partial
 
-from tests.simulation.disasters import Outcome, run
+from tests.simulation.disasters import Outcome
+from tests.simulation.pool import outcomes
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,20 +28,6 @@ def main(arguments: list[str] | None = None) -> int:
     seconds = time.monotonic() - began
     print(f"{len(seeds) - failed} of {len(seeds)} as they must be, in {seconds:.0f} s")
     return 1 if failed else 0
-
-
-def outcomes(seeds: range, processes: int, *, sealed: bool | None = None) -> Iterator[Outcome]:
-    """As they come."""
-    if processes == 1:
-        yield from (run(seed, sealed=sealed) for seed in seeds)
-        return
-    with multiprocessing.get_context("spawn").Pool(processes, initializer=_one_thread) as pool:
-        yield from pool.imap_unordered(partial(run, sealed=sealed), seeds, chunksize=8)
-
-
-def _one_thread() -> None:
-    """As many processes as cores compute already."""
-    os.environ["SECFC_THREADS"] = "1"
 
 
 def told(outcome: Outcome, sealed: bool | None = None) -> bool:

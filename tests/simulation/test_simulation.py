@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import random
 import secrets
+import subprocess
+import sys
 import time
 from collections import Counter
 
 import pytest
 
-from tests.simulation.__main__ import outcomes, told
+from tests.simulation.__main__ import told
 from tests.simulation.disasters import run
+from tests.simulation.pool import outcomes
 from tests.simulation.scene import random_scene
 
 FIXED = range(10)  # a few of each kind; CI runs thousands, others every time
@@ -73,3 +76,11 @@ def test_random_disasters(capsys: pytest.CaptureFixture[str]) -> None:
         failed = [outcome.seed for outcome in outcomes(range(first, first + RANDOM), PROCESSES) if told(outcome)]
         print(f"{RANDOM} disasters in {time.monotonic() - began:.0f} s", flush=True)
     assert not failed, f"seeds {failed}"
+
+
+@pytest.mark.slow
+def test_the_command_runs_on_several_processes() -> None:
+    call = [sys.executable, "-m", "tests.simulation", "--seed", "1", "--seeds", "4", "--processes", "2"]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "4 of 4 as they must be" in done.stdout
