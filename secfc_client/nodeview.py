@@ -89,7 +89,7 @@ class NodeView:
         return tuple(shown for *_, shown in ordered)
 
     def _job(self, digest: bytes, one: Record, entries: Mapping[str, Entry]) -> tuple[Record, Entry | None, JobView]:
-        """Drawn anew only if something is new: the job, or what its dataset has given away."""
+        """Drawn again only if something is new: the job, or what its dataset has given away."""
         given = entries.get(budget.dataset_key(one.job.wanted.dataset))
         known = self._drawn.get(digest)
         if known is not None and known[0] is one and known[1] == given:

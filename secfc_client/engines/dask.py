@@ -64,7 +64,7 @@ class Cluster:
         return client
 
     def revive(self) -> None:
-        """Connect anew if an earlier job has lost the scheduler: a node has one cluster for all its jobs (heavy)."""
+        """Connect again if an earlier job has lost the scheduler: a node has one cluster for all its jobs (heavy)."""
         if self.client.status in _GONE:
             self.client = self._connected()
 
