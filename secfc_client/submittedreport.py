@@ -34,7 +34,7 @@ def of_site(kit: Kit, name: str, state: Path, folder: Path, result_path: Path | 
 
 def of_all(kit: Kit, name: str, result_path: Path | None) -> str:
     """HTML, without any site's rows."""
-    one = jobs.listed(kit, name)[0]
+    one = jobs.named(kit, name)
     federation, wanted = one.job.within(kit.federation), one.job.wanted
     result = _result(kit, one.job.digest.hex(), federation, result_path)
     document = Document(f"{kit.federation.name}: job {one.job.id}, a clustering of {federation.n} sites")

@@ -128,7 +128,7 @@ class Connection:
 
     def job(self, name: str) -> Job:
         """The one whose digest begins with these digits, four or more."""
-        return Job(self, _apart(lambda: calls.listed(self.kit, name)[0]))
+        return Job(self, _apart(lambda: calls.named(self.kit, name)))
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Job:
     def refresh(self) -> Job:
         """Ask the server how it stands."""
         own = self.federation.kit
-        self._told = _apart(lambda: calls.listed(own, self.digest)[0])
+        self._told = _apart(lambda: calls.named(own, self.digest))
         return self
 
     def cancel(self) -> Job:

@@ -116,7 +116,7 @@ class Standing:
         return jobs.submit(own, signed).job.digest.hex()
 
     def show(self, name: str) -> Listed:
-        return jobs.listed(self.loaded(), name)[0]
+        return jobs.named(self.loaded(), name)
 
     def over(self, name: str, seconds: float = PATIENCE) -> Listed:
         def look() -> Listed | None:

@@ -16,10 +16,11 @@ from secfc import connecting
 from secfc.agreement import federation as federations
 from secfc.agreement.submission import Submission
 from secfc.connecting import Connection, Job
-from secfc.errors import ConfigError, InvalidInput, JobFailed, Unavailable
+from secfc.errors import ConfigError, InvalidInput, JobFailed, Malformed, Unavailable
+from secfc.net import jobs
 from secfc.net.jobs import Listed
 from secfc.pki import submitting
-from tests.jobs import JOB, Kits, standing
+from tests.jobs import JOB, Kits, signed, standing
 
 RESULT = {"k": 3, "rows": 60, "cluster_sizes": [30, 20, 10], "inertia": 12.5, "rounds": 4, "converged": True}
 RUNS = [{"k": 2, "inertia": 20.0}, {"k": 2, "inertia": 21.0}, {"k": 3, "inertia": 12.5}]
@@ -48,6 +49,9 @@ class Played:
 
     def listed(self, *_: object) -> list[Listed]:
         return [self.told()]
+
+    def named(self, *_: object) -> Listed:
+        return self.told()
 
     def cancel(self, *_: object) -> Listed:
         self.cancelled += 1
@@ -245,3 +249,15 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         ConfigError, match=r"this needs nowhere, which is not installed: pip install 'secfc-kmeans\[notebook\]'"
     ):
         connecting._needed("nowhere.at_all")
+
+
+def test_a_server_that_tells_of_another_job_or_of_none_is_not_believed(
+    kits: Kits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, other = (Listed(signed(kits["analyst"], token), "finished", "", (), 1, 2, ()) for token in ("a", "b"))
+    name, answers = right.job.digest.hex(), [[right], [], [other], [right, other]]
+    monkeypatch.setattr(jobs, "listed", lambda *_: answers.pop(0))
+    assert jobs.named(kits["analyst"], f" {name[:8].upper()}") is right
+    while answers:
+        with pytest.raises(Malformed, match="another job"):
+            jobs.named(kits["analyst"], name)

@@ -97,7 +97,7 @@ def awaited(kit: Kit, name: str, timeout: float | None, quiet: bool = False) -> 
     deadline, seen, said = None if timeout is None else time.monotonic() + timeout, time.monotonic(), ""
     while True:
         try:
-            one, seen = jobs.listed(kit, name)[0], time.monotonic()
+            one, seen = jobs.named(kit, name), time.monotonic()
         except Unavailable:
             if time.monotonic() - seen > PATIENCE:
                 raise

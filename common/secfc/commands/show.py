@@ -23,4 +23,4 @@ def command(name: str, kit_path: Path, as_json: bool) -> None:
     Example:
       secfc show 3fa4 --kit kits/analyst
     """
-    listing.show(jobs.listed(kits.load(kit_path), name)[0], as_json)
+    listing.show(jobs.named(kits.load(kit_path), name), as_json)

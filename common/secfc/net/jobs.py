@@ -135,6 +135,14 @@ def listed(kit: Kit, name: str = "") -> list[Listed]:
     return [listed_from(one) for one in reply.jobs[:MOST_LISTED]]
 
 
+def named(kit: Kit, name: str) -> Listed:
+    """The job whose digest begins so. Raises Malformed if the server tells of another one, or of none."""
+    found, digits = listed(kit, name), "".join(name.split()).lower()
+    if len(found) != 1 or not found[0].job.digest.hex().startswith(digits):
+        raise Malformed("the server tells of another job than was asked for, or of none")
+    return found[0]
+
+
 def result(kit: Kit, name: str) -> bytes:
     """What a job found, as JSON."""
     reply = _asked(kit, lambda stub: stub.Result(pb.JobRequest(job=name), timeout=CALL_SECONDS))
